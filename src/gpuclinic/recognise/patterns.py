@@ -1,0 +1,29 @@
+"""Turns a signature's pattern into one that Hyperscan compiles and that cannot cross a line."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"\\.|\(\?P<\w+>|\[\^?|\]|[^\\\[\]()]+|.", re.DOTALL)
+_ONE_LINE_CLASSES = {r"\s": r"[ \t\r\f\v]", r"\D": r"[^0-9\n]", r"\W": r"[^0-9A-Za-z_\n]", r"\S": r"[^ \t\r\n\f\v]"}
+_IN_CLASS = {r"\s": r" \t\r\f\v"}
+
+
+def for_hyperscan(pattern: str) -> str:
+    """The same expression with groups unnamed and classes that never match a line feed."""
+    out: list[str] = []
+    inside = False
+    for token in _TOKEN.findall(pattern):
+        if token.startswith("(?P<"):
+            out.append("(?:")
+        elif token.startswith("[") and not inside:
+            inside = True
+            out.append(token + (r"\n" if token == "[^" else ""))
+        elif token == "]" and inside and out[-1] not in ("[", "[^", r"[^\n"):
+            inside = False
+            out.append(token)
+        elif token.startswith("\\"):
+            out.append((_IN_CLASS if inside else _ONE_LINE_CLASSES).get(token, token))
+        else:
+            out.append(token)
+    return "".join(out)
