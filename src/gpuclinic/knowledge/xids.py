@@ -22,7 +22,8 @@ _NVLINK5_LINE = re.compile(
     re.IGNORECASE,
 )
 _RECOVERY = re.compile(
-    r"recovery action (?:has )?changed from\s+0x[0-9a-f]+\s*\([^)]*\)\s*to\s+0x(?P<now>[0-9a-f]+)\s*\((?P<now_name>[^)]*)\)",
+    r"recovery action (?:has )?changed from\s+0x[0-9a-f]+\s*\([^)]*\)"
+    r"\s*to\s+0x(?P<now>[0-9a-f]+)\s*\((?P<now_name>[^)]*)\)",
     re.IGNORECASE,
 )
 _RECOVERY_NAMES = {
