@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _TOKEN = re.compile(r"\\.|\(\?P<\w+>|\[\^?|\]|[^\\\[\]()]+|.", re.DOTALL)
 _ONE_LINE_CLASSES = {r"\s": r"[ \t\r\f\v]", r"\D": r"[^0-9\n]", r"\W": r"[^0-9A-Za-z_\n]", r"\S": r"[^ \t\r\n\f\v]"}
@@ -27,3 +28,39 @@ def for_hyperscan(pattern: str) -> str:
         else:
             out.append(token)
     return "".join(out)
+
+
+def longest_literal(pattern: str) -> str:
+    """The longest text that every match of the expression holds, or "" where there is none."""
+    try:
+        parsed = _parse(pattern)
+    except re.error:
+        return ""
+    runs = [""]
+    _collect(parsed, runs)
+    return max(runs, key=len)
+
+
+def _parse(pattern: str) -> Any:
+    import sys
+
+    if sys.version_info >= (3, 11):
+        from re import _parser as parser  # the public module for this was renamed without a successor
+    else:
+        import sre_parse as parser
+    return parser.parse(pattern)
+
+
+def _collect(items: Any, runs: list[str]) -> None:
+    for operation, argument in items:
+        name = str(operation)
+        if name == "LITERAL":
+            runs[-1] += chr(argument)
+        elif name == "SUBPATTERN":
+            _collect(argument[3], runs)
+        elif name == "MAX_REPEAT" and argument[0] >= 1:
+            runs.append("")
+            _collect(argument[2], runs)
+            runs.append("")
+        else:
+            runs.append("")

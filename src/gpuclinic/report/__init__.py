@@ -1,1 +1,1 @@
-"""."""
+"""How an answer looks: JSON, terminal, Markdown, one line. No decisions here."""

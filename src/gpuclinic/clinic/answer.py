@@ -1,0 +1,127 @@
+"""Builds the answer that reports print: texts of the asked language, places filled in, the contract's fields."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from typing import Any
+
+import msgspec
+
+from gpuclinic.diagnose.candidates import Candidate, Support
+from gpuclinic.diagnose.timeline import Timeline
+from gpuclinic.knowledge.causes import cause_info
+from gpuclinic.model import Cause, NotRead, ReadItem, Where
+from gpuclinic.recognise.decoding import printable
+
+MOST_EVIDENCE = 8
+MOST_CAUSES = 12
+
+
+class Answer(msgspec.Struct):
+    """What `why` found. outcome: cause, hint, nothing_wrong, not_enough_evidence or nothing_read."""
+
+    outcome: str
+    causes: list[Cause]
+    read: list[ReadItem]
+    not_read: list[NotRead]
+    missing: list[dict[str, str]]
+    lang: str
+    host: str | None = None
+    fingerprint: str | None = None
+    timeline: list[dict[str, Any]] = []
+    notes: list[str] = []
+
+
+def fill(template: str, values: dict[str, Any]) -> str:
+    """A text with its {places} filled; a text with a place nobody knows is dropped (empty)."""
+    if "{" not in template:
+        return template
+    out: list[str] = []
+    rest = template
+    while "{" in rest:
+        before, _, tail = rest.partition("{")
+        name, closed, rest = tail.partition("}")
+        if not closed or not name.isidentifier():
+            return template
+        value = values.get(name)
+        if value is None or value == "":
+            return ""
+        out.append(before + str(value))
+    return "".join(out) + rest
+
+
+def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: str, timeline: Timeline) -> Cause:
+    """One element of the answer's causes."""
+    info = cause_info(candidate.cause)
+    best = sorted(candidate.supports, key=lambda s: (-s.worth, s.order))
+    values = _values(candidate, best)
+    suffix = "zh" if lang == "zh" else "en"
+    titles = [fill(s.texts.get(f"title_{suffix}", ""), {**values, **s.groups}) for s in best]
+    title = next((t for t in titles if t), "") or fill(getattr(info, f"title_{suffix}"), values) or str(getattr(info, f"title_{suffix}"))
+    steps: list[dict[str, str]] = []
+    for support in best[:2]:
+        advice = fill(support.texts.get(f"advice_{suffix}", ""), {**values, **support.groups})
+        if advice:
+            steps.append({"text": advice, "command": fill(support.texts.get("command", ""), {**values, **support.groups}), "risk": "none"})
+    for step in info.steps:
+        text = fill(getattr(step, suffix), values)
+        if text and all(text != s["text"] for s in steps):
+            steps.append({"text": text, "command": fill(step.command, values), "risk": step.risk})
+    return Cause(
+        key=key, role=role, id=candidate.cause, confidence=sure, domain=info.domain, title=printable(title)[:300],
+        explanation=" ".join([getattr(info, f"text_{suffix}"), *candidate.notes]).strip(), action=candidate.action or info.action, steps=steps[:8],
+        evidence=choose_evidence(best), explains=[], gpu=candidate.gpu or _index_text(candidate), gpu_index=candidate.gpu_index,
+        gpu_uuid=candidate.gpu_uuid, gpus=candidate.gpus, pid=candidate.pid, rank=candidate.rank, host=candidate.host,
+        time=_time(candidate, timeline),
+    )  # fmt: skip
+
+
+def _index_text(candidate: Candidate) -> str | None:
+    return str(candidate.gpu_index) if candidate.gpu_index is not None else None
+
+
+def _values(candidate: Candidate, best: list[Support]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for support in reversed(best[:4]):
+        values.update(support.groups)
+    known = {"gpu": candidate.gpu or _index_text(candidate), "gpu_index": candidate.gpu_index, "pid": candidate.pid, "rank": candidate.rank}
+    known |= {"host": candidate.host, "uuid": candidate.gpu_uuid}
+    values.update({k: v for k, v in known.items() if v is not None})
+    return values
+
+
+def choose_evidence(supports: list[Support]) -> list[Where]:
+    """The few lines that decide: the first of each reason, best reasons first, then further ones, in order of worth."""
+    chosen: list[Where] = []
+    seen: set[tuple[str, str]] = set()
+    for turn in range(3):
+        for support in supports:
+            if turn < len(support.places) and len(chosen) < MOST_EVIDENCE:
+                place = support.places[turn]
+                key = (place.source, place.text)
+                if key not in seen:
+                    seen.add(key)
+                    chosen.append(msgspec.structs.replace(place, text=printable(place.text)))
+    return chosen
+
+
+def _time(candidate: Candidate, timeline: Timeline) -> str | None:
+    """ISO time of the first evidence; a zone only where the log gave one."""
+    moment = candidate.moment
+    if moment is None or moment.clock != "wall":
+        return None
+    try:
+        when = datetime.datetime.fromtimestamp(moment.seconds, datetime.timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return None
+    if timeline.year_known is False and when.year == 2000:  # noqa: PLR2004 - the placeholder of yearless stamps
+        return None
+    text = when.isoformat()
+    return text if timeline.zoned else text.removesuffix("+00:00")
+
+
+def fingerprint(candidate: Candidate) -> str:
+    """The same for the same fault on the same thing, whatever the host or time."""
+    thing = candidate.gpu or (str(candidate.gpu_index) if candidate.gpu_index is not None else "")
+    return hashlib.blake2b(f"{candidate.cause} {thing}".encode(), digest_size=8).hexdigest()

@@ -1,0 +1,72 @@
+"""`why`: from a host to a ranked answer."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuclinic.clinic.answer import MOST_CAUSES, Answer, build_cause, fingerprint
+from gpuclinic.clinic.reading import Progress, Reader
+from gpuclinic.diagnose import diagnose
+from gpuclinic.diagnose.candidates import Candidate
+from gpuclinic.diagnose.decide import confidence
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.knowledge import load
+from gpuclinic.model import Cause
+from gpuclinic.observe import Host
+
+_VERDICT = 0.5
+_SHOWN = 0.3
+
+
+def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> Answer:
+    """Reads the host and answers why it went wrong."""
+    knowledge = load()
+    reader = Reader(knowledge, progress)
+    reader.read_host(host)
+    reading = Reading(reader.signals, reader.facts, reader.counts, {item.path: item.kind for item in reader.read})
+    result = diagnose(reading, knowledge)
+    answer = Answer(outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang)
+    if not reader.read:
+        return answer
+    roots = [c for c in result.roots if confidence(c, result.roots, result.candidates) >= 0.05]
+    answer.causes = _causes(roots, result.candidates, lang, result.timeline)
+    if roots:
+        best = answer.causes[0].confidence
+        answer.outcome = "cause" if best >= _VERDICT else "hint"
+        answer.fingerprint = fingerprint(roots[0])
+        answer.host = roots[0].host
+    else:
+        answer.outcome = "nothing_wrong" if result.looked_fine else "not_enough_evidence"
+    answer.missing = result.missing(lang)
+    answer.notes = result.notes
+    return answer
+
+
+def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, timeline: object) -> list[Cause]:
+    causes: list[Cause] = []
+    if not roots:
+        return causes
+    root = roots[0]
+    sure = confidence(root, roots, candidates)
+    followers = [c for c in candidates if c.explained_by is not None and _leads_to(c, root)]
+    followers.sort(key=lambda c: (-c.strength, c.order))
+    causes.append(build_cause(root, "c1", "root", sure, lang, timeline))  # type: ignore[arg-type]
+    for follower in followers[: MOST_CAUSES - 1]:
+        causes.append(build_cause(follower, f"c{len(causes) + 1}", "consequence", min(sure, follower.strength), lang, timeline))  # type: ignore[arg-type]
+    causes[0] = msgspec.structs.replace(causes[0], explains=[c.key for c in causes[1:]])
+    for other in roots[1:]:
+        if len(causes) >= MOST_CAUSES:
+            break
+        if other.strength >= _SHOWN:
+            left = max(0.05, min(other.strength, 1.0 - sure)) if sure >= _VERDICT else min(other.strength, sure)
+            causes.append(build_cause(other, f"c{len(causes) + 1}", "alternative", round(left, 3), lang, timeline))  # type: ignore[arg-type]
+    return causes
+
+
+def _leads_to(candidate: Candidate, root: Candidate) -> bool:
+    step: Candidate | None = candidate
+    while step is not None:
+        if step is root:
+            return True
+        step = step.explained_by
+    return False

@@ -1,0 +1,103 @@
+"""From candidates to a ranking: who explains whom, what is left as root, and how sure that is."""
+
+from __future__ import annotations
+
+from gpuclinic.diagnose.candidates import Candidate
+from gpuclinic.knowledge.graph import Edge, edge_between
+
+EARLIER_BY = 60.0
+"""A cause may be logged up to this many seconds after its consequence: loggers buffer, clocks differ."""
+_BELIEVED = 0.5
+_LEAST = 0.15
+
+
+def link(candidates: list[Candidate]) -> None:
+    """Sets explained_by of each candidate to the strongest one that explains it; no cycles."""
+    believed = [c for c in candidates if c.strength >= _BELIEVED]
+    for candidate in candidates:
+        explainers = [o for o in believed if o is not candidate and explains(o, candidate) and not _descends(o, candidate)]
+        if explainers:
+            candidate.explained_by = max(explainers, key=lambda o: (o.strength + 0.02 * _depth(o, believed), -o.order))
+
+
+def _descends(candidate: Candidate, ancestor: Candidate) -> bool:
+    step: Candidate | None = candidate
+    while step is not None:
+        if step is ancestor:
+            return True
+        step = step.explained_by
+    return False
+
+
+def _depth(candidate: Candidate, believed: list[Candidate]) -> int:
+    """How many believed candidates this one explains: a cause high up the graph is preferred as parent."""
+    return sum(edge_between(candidate.cause, other.cause) is not None for other in believed)
+
+
+def explains(cause: Candidate, other: Candidate) -> bool:
+    """Whether one candidate can be the reason of the other, by graph, time and subject."""
+    edge = edge_between(cause.cause, other.cause)
+    if edge is None or not _same_subject(edge, cause, other):
+        return False
+    if cause.moment is not None and other.moment is not None and cause.moment.clock == other.moment.clock:
+        lag = other.moment.seconds - cause.moment.seconds
+        if lag < -EARLIER_BY and cause.moment.clock != "wall":
+            return False
+        if lag < -EARLIER_BY and abs(lag) < 300 * 86400:  # a stamp a year off is a clock problem, not an order
+            return False
+        if edge.within_s is not None and edge.within_s < lag < 300 * 86400:
+            return False
+    elif cause.source == other.source and cause.moment is None and other.moment is None and cause.order > other.order + 400:
+        return False
+    return True
+
+
+def _same_subject(edge: Edge, cause: Candidate, other: Candidate) -> bool:
+    if edge.scope == "gpu" and cause.gpus and other.gpus:
+        return bool(set(cause.gpus) & set(other.gpus))
+    if edge.scope in ("gpu", "host") and cause.host and other.host:
+        return same_host(cause.host, other.host)
+    return True
+
+
+def same_host(first: str, second: str) -> bool:
+    """Host names agree, with or without domain."""
+    return first == second or first.split(".")[0].lower() == second.split(".")[0].lower()
+
+
+def rank(candidates: list[Candidate]) -> list[Candidate]:
+    """Roots by merit, each at once followed by nothing; consequences come later, through explained_by."""
+    roots = [c for c in candidates if c.explained_by is None and c.strength >= _LEAST]
+    roots.sort(key=lambda c: (-merit(c, candidates), c.order))
+    return roots
+
+
+def merit(candidate: Candidate, candidates: list[Candidate]) -> float:
+    """Strength, with a little for what it explains, less for what by nature only follows from something else."""
+    explained = [c for c in candidates if _root_of(c) is candidate and c is not candidate]
+    value = candidate.strength + min(0.12, 0.03 * len(explained))
+    if candidate.role == "consequence":
+        value -= 0.25
+    return value
+
+
+def _root_of(candidate: Candidate) -> Candidate:
+    while candidate.explained_by is not None:
+        candidate = candidate.explained_by
+    return candidate
+
+
+def confidence(root: Candidate, roots: list[Candidate], candidates: list[Candidate]) -> float:
+    """How sure the first root is: its strength, less for rivals that it leaves unexplained."""
+    value = root.strength
+    if root.role == "consequence":
+        value = min(value, 0.8)
+    for rival in roots:
+        if rival is root or rival.strength < _BELIEVED:
+            continue
+        closeness = max(0.0, 1.0 - 2.5 * max(0.0, merit(root, candidates) - merit(rival, candidates)))
+        value *= 1.0 - 0.3 * rival.strength * closeness
+    explained = sum(1 for c in candidates if c is not root and _root_of(c) is root)
+    if explained:
+        value = 1.0 - (1.0 - value) * 0.85
+    return round(min(0.985, value), 3)

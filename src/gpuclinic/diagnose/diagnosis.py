@@ -1,0 +1,47 @@
+"""The course of a diagnosis: candidates, refinement, cause graph, ranking."""
+
+from __future__ import annotations
+
+import time as _time
+
+import msgspec
+
+from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signals
+from gpuclinic.diagnose.decide import link, rank
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.refine import refine
+from gpuclinic.diagnose.timeline import Timeline
+from gpuclinic.knowledge import Knowledge
+from gpuclinic.knowledge.causes import cause_info
+
+
+class Diagnosis(msgspec.Struct):
+    """roots: unexplained candidates, likeliest first. looked_fine: enough was read to say that nothing is wrong."""
+
+    roots: list[Candidate]
+    candidates: list[Candidate]
+    timeline: Timeline
+    looked_fine: bool
+    notes: list[str]
+
+    def missing(self, lang: str) -> list[dict[str, str]]:
+        """What would make the answer surer."""
+        out: list[dict[str, str]] = []
+        for root in self.roots[:1]:
+            for step in cause_info(root.cause).missing:
+                out.append({"what": step.zh if lang == "zh" else step.en, "why": "", "command": step.command})
+        return out
+
+
+def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
+    """Ranks what may have been the cause."""
+    years = [_time.gmtime(s.time.seconds).tm_year for s in reading.signals if s.time and not s.time.yearless and not s.time.uptime]
+    timeline = Timeline(reading.signals, years)
+    pool = Pool(timeline)
+    signatures = {s.id: s for s in knowledge.signatures}
+    add_signals(pool, reading, signatures)
+    add_rules(pool, reading, knowledge)
+    candidates = refine(pool.all(), pool, reading)
+    link(candidates)
+    roots = rank(candidates)
+    return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=bool(reading.sources) and not roots, notes=[])

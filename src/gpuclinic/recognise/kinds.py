@@ -1,0 +1,30 @@
+"""What a text is, by its content: shown to people as "what was read", and used to know kernel logs."""
+
+from __future__ import annotations
+
+import re
+
+from gpuclinic.recognise.signals import is_kernel_line
+
+_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("NCCL log", re.compile(r"\bNCCL (?:INFO|WARN|VERSION)")),
+    ("training log", re.compile(r"(?i)\b(?:epoch|step|iter(?:ation)?|loss|it/s)\b|Traceback \(most recent call last\)|torch|tensorflow|cuda")),
+    ("Slurm log", re.compile(r"slurm(?:stepd|ctld|d)\b|\bsrun: ")),
+    ("system log", re.compile(r"(?m)^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|20\d\d-\d\d-\d\dT[\d:.+-]+Z?) [\w.-]+ [\w./@()-]+(?:\[\d+\])?: ")),
+)
+
+
+def kind_of(text: str, parser_names: list[str]) -> str:
+    """A short name of what the text is."""
+    lines = [line for line in text[:65536].split("\n") if line.strip()][:400]
+    if lines:
+        kernel = sum(is_kernel_line(line) for line in lines)
+        if kernel > 0.5 * len(lines):
+            return "kernel log"
+    if parser_names:
+        return parser_names[0]
+    for name, pattern in reversed(_KINDS):
+        found = len(pattern.findall(text[:65536]))
+        if found and (name != "system log" or found > 0.4 * len(lines)):
+            return name
+    return "text"
