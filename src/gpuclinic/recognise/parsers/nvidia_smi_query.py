@@ -133,7 +133,7 @@ class _Reader:
         self.time: Stamp | None = None
         self.path = _Path()
         self.number = 0
-        self.blank = 0
+        self.listed: tuple[int, str] | None = None
 
     def take(self, index: int, line: str) -> None:
         """Reads one line."""
@@ -163,6 +163,8 @@ class _Reader:
             return
         section = _SECTION.match(line)
         if section and self.gpu is not None:
+            if section["key"].strip() == "Processes":
+                self.listed = (index, line)
             self.path.enter(len(section["lead"]), re.sub(r"\s+", " ", section["key"].strip().lower()))
         elif self.gpu is not None and line.lstrip().startswith(("$ ", "# ", "+--", "====")):
             self.close_gpu()
@@ -171,9 +173,16 @@ class _Reader:
         """Ends the card at hand."""
         self._close_process()
         if self.gpu is not None and len(self.gpu.fields) > 3:
+            if self.listed:
+                own = [f for f in self.facts if f.kind == "gpu_process" and f.fields.get("gpu_key") == self.gpu.key]
+                sizes = [f.fields.get("memory_mib") for f in own if f.time == self.gpu.time]
+                self.gpu.put("processes", len(sizes), *self.listed)
+                self.gpu.put("process_memory_mib", sum(s for s in sizes if isinstance(s, int)), *self.listed)
+                self.gpu.put("process_memory_known", all(isinstance(s, int) for s in sizes))
             finish(self.gpu)
             self.facts.append(self.gpu.fact())
         self.gpu = None
+        self.listed = None
 
     def close_log(self) -> None:
         """Ends one output of the tool."""
@@ -210,6 +219,8 @@ class _Reader:
         ):
             self._process(key, value, index, line)
             return
+        if key == "processes" and bare(value) == "None":
+            self.listed = (index, line)
         if "mig device" in path and key not in ("accounting mode", "gpu uuid"):
             return
         field = _field(path, key)
