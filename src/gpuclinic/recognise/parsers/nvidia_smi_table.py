@@ -12,6 +12,7 @@ _HEADER = re.compile(
     r"NVIDIA-SMI\s+(?P<smi>\d[\d.]*)\s+(?:Driver|KMD) Version:\s*(?P<driver>\d[\d.]*|N/A|ERR!)"
     r"(?:\s+CUDA(?: UMD)? Version:\s*(?P<cuda>\d[\d.]*|N/A|ERR!))?"
 )
+_BUS = re.compile(r"[0-9A-F]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-F]\s")
 _VALUE = r"N/A|ERR!|\[?Unknown Error\]?|\[?GPU is lost\]?|\[N/A\]"
 _FIRST = re.compile(
     r"(?:^|[\s|>])(?P<index>\d{1,3})\s+(?P<name>[^|\s][^|]{0,60}?)\s*(?:\|\s*)?"
@@ -83,21 +84,24 @@ def parse_table(document: Document) -> list[Fact]:
     facts: list[Fact] = []
     current = _Snapshot(document)
     last: tuple[str, int, str] | None = None
-    date: tuple[int, Stamp] | None = None
-    for index, line in enumerate(document.lines()):
+    lines = document.lines()
+    active = 0
+    for index, line in enumerate(lines):
         if len(line) > 2000:
             continue
-        moment = stamp(line) if "20" in line and ":" in line and "|" not in line else None
-        if moment:
-            date = (index, moment)
-        header = _HEADER.search(line)
+        header = _HEADER.search(line) if "NVIDIA-SMI" in line else None
         if header:
             facts += current.close()
-            current = _Snapshot(document, date[1] if date and index - date[0] < 4 else None)
+            moment = next((m for before in lines[max(0, index - 3) : index] if (m := stamp(before[:200]))), None)
+            current = _Snapshot(document, moment)
             current.driver = _driver(document, header, index, line)
             last = None
-            continue
-        last = _row(current, last, index, line)
+            active = index + 60
+        elif index <= active or _BUS.search(line) or "Processes:" in line:
+            before = len(current.gpus) + len(current.processes)
+            last = _row(current, last, index, line)
+            if len(current.gpus) + len(current.processes) > before or current.listed:
+                active = max(active, index + 30)
     return facts + current.close()
 
 
