@@ -58,7 +58,16 @@ def _series(document: Document, own: list[Draft]) -> Fact:
     draft = Draft(document, "gpu_series", first.key)
     draft.lines[""] = last.lines.get("") or first.lines[""]
     draft.fields["samples"] = len(own)
-    for name in ("index", "bus_id", "uuid", "name", "power_limit_w", "default_power_limit_w", "memory_total_mib", "tool"):
+    for name in (
+        "index",
+        "bus_id",
+        "uuid",
+        "name",
+        "power_limit_w",
+        "default_power_limit_w",
+        "memory_total_mib",
+        "tool",
+    ):
         for sample in (first, last):
             if sample.fields.get(name) is not None:
                 draft.fields[name] = sample.fields[name]

@@ -18,7 +18,9 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_]+", " ", re.sub(r"^(?:nvidia|geforce nvidia)\s+", "", name.strip(), flags=re.IGNORECASE)).lower()
+    return re.sub(
+        r"[\s_]+", " ", re.sub(r"^(?:nvidia|geforce nvidia)\s+", "", name.strip(), flags=re.IGNORECASE)
+    ).lower()
 
 
 @functools.cache

@@ -10,7 +10,9 @@ from gpuclinic.recognise.parsers.gpu_text import Scalar, make
 _COMMAND = re.compile(r"(?:^|[$#>]\s*)(?:sudo )?ldd\s+(?:-\w\s+)?(?P<path>[^\s|;&]+)")
 _FILE = re.compile(r"^(?P<path>/?\S+\.so[\w.]*|/\S+):\s*$")
 _ROW = re.compile(r"^\s+(?P<name>[\w.+-]+\.so[\w.+-]*) => (?P<path>/\S+|not found)(?: \(0x[0-9a-f]+\))?\s*$")
-_VERSION = re.compile(r"version [`'‘](?P<need>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)['’] not found \(required by (?P<by>\S+)\)")
+_VERSION = re.compile(
+    r"version [`'‘](?P<need>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)['’] not found \(required by (?P<by>\S+)\)"
+)
 
 
 def parse_ldd(document: Document) -> list[Fact]:
@@ -31,7 +33,8 @@ def parse_ldd(document: Document) -> list[Fact]:
                 "from_system": row["path"].startswith(("/usr/local/cuda", "/usr/lib", "/lib", "/opt/")),
                 "in_wheel": "/site-packages/" in row["path"],
                 "needed_by_wheel": "/site-packages/" in by or "/dist-packages/" in by,
-                "cuda_library": re.match(r"lib(?:cu|nv|nccl)", row["name"]) is not None and row["name"] != "libnuma.so.1",
+                "cuda_library": re.match(r"lib(?:cu|nv|nccl)", row["name"]) is not None
+                and row["name"] != "libnuma.so.1",
             }
             facts.append(make(document, "library", row["name"], fields, index, line))
             continue

@@ -8,10 +8,27 @@ from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make
 
 _LSMOD_HEAD = re.compile(r"^\s*Module\s+Size\s+Used by")
-_LSMOD = re.compile(r"^(?P<name>[a-z][\w-]{1,60})\s+(?P<size>\d{4,10})\s+(?P<uses>-?\d{1,6})(?:\s+(?P<by>[\w,-]*))?(?:\s+\[permanent\]|\s*\([A-Z]+\))?\s*$")
+_LSMOD = re.compile(
+    r"^(?P<name>[a-z][\w-]{1,60})\s+(?P<size>\d{4,10})\s+(?P<uses>-?\d{1,6})(?:\s+(?P<by>[\w,-]*))?(?:\s+\[permanent\]|\s*\([A-Z]+\))?\s*$"
+)
 _LSMOD_COMMAND = re.compile(r"(?:^|[$#>])\s*(?:sudo )?lsmod(?P<rest>.*)$")
 _PROMPT = re.compile(r"^\S{0,60}[$#>]\s|^\[[^\]]{3,60}\][$#]|^\$ ")
-_OURS = ("nvidia", "nouveau", "nova", "gdrdrv", "ib_", "mlx", "rdma", "amdgpu", "vfio", "nv_peer_mem", "i915", "xe", "lustre", "nvme_fabrics")
+_OURS = (
+    "nvidia",
+    "nouveau",
+    "nova",
+    "gdrdrv",
+    "ib_",
+    "mlx",
+    "rdma",
+    "amdgpu",
+    "vfio",
+    "nv_peer_mem",
+    "i915",
+    "xe",
+    "lustre",
+    "nvme_fabrics",
+)
 _EXPECTED = ("nvidia", "nvidia_uvm")
 
 _PROC = re.compile(
@@ -22,14 +39,18 @@ _DKMS = re.compile(
     r"^\s*(?P<name>[\w.+-]{2,60})[/,] ?(?P<version>\d[\w.+~-]*)(?:, (?P<kernel>[\w.+~-]+), (?P<arch>[\w-]+))?\s*: "
     r"(?P<state>installed(?:-weak)?|built|added|broken|failed)(?P<note>.{0,200})$"
 )
-_MODINFO = re.compile(r"^(?P<key>filename|version|license|vermagic|signer|srcversion|firmware|name):\s+(?P<value>\S.*)$")
+_MODINFO = re.compile(
+    r"^(?P<key>filename|version|license|vermagic|signer|srcversion|firmware|name):\s+(?P<value>\S.*)$"
+)
 _SECURE = re.compile(r"^\s*Secure ?Boot(?: is)?:? (?P<state>enabled|disabled)", re.IGNORECASE)
 _NODE = re.compile(
     r"^(?P<mode>[cb][rwxsStT-]{9})[.+]?\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+(?P<major>\d+),\s*(?P<minor>\d+)\s+.*?"
     r"(?P<path>/dev/\S+|nvidia\S*)$"
 )
 _NO_NODE = re.compile(r"(?:cannot access|No such file).*?(?P<path>/dev/(?:nvidia|infiniband)[^\s'’\":]*)")
-_KO = re.compile(r"^(?P<path>/lib/modules/(?P<kernel>[^/\s]+)/\S*?/(?P<name>nvidia(?:[-_]uvm|[-_]drm|[-_]modeset|[-_]peermem|_current|-current)?)\.ko(?:\.\w+)?)\s*$")
+_KO = re.compile(
+    r"^(?P<path>/lib/modules/(?P<kernel>[^/\s]+)/\S*?/(?P<name>nvidia(?:[-_]uvm|[-_]drm|[-_]modeset|[-_]peermem|_current|-current)?)\.ko(?:\.\w+)?)\s*$"
+)
 
 
 def parse_lsmod(document: Document) -> list[Fact]:
@@ -110,7 +131,11 @@ def parse_driver_version(document: Document) -> list[Fact]:
         found = _PROC.search(line) if "NVRM version" in line else None
         if found:
             flavour = "open" if found["open"] else "proprietary"
-            fields: dict[str, Scalar] = {"version": found["version"], "flavour": flavour, "tool": "/proc/driver/nvidia/version"}
+            fields: dict[str, Scalar] = {
+                "version": found["version"],
+                "flavour": flavour,
+                "tool": "/proc/driver/nvidia/version",
+            }
             facts.append(make(document, "driver", "/proc/driver/nvidia/version", fields, index, line))
             part: dict[str, Scalar] = {"component": "kernel module", "version": found["version"], "flavour": flavour}
             facts.append(make(document, "driver_component", "kernel module", part, index, line))
@@ -131,7 +156,9 @@ def parse_dkms(document: Document) -> list[Fact]:
                 "nvidia": "nvidia" in found["name"],
                 "differs": "Diff between built and installed" in found["note"],
             }
-            facts.append(make(document, "dkms", f"{found['name']}/{found['version']}/{found['kernel']}", fields, index, line))
+            facts.append(
+                make(document, "dkms", f"{found['name']}/{found['version']}/{found['kernel']}", fields, index, line)
+            )
     return facts
 
 
@@ -143,7 +170,9 @@ def parse_modinfo(document: Document) -> list[Fact]:
         if "modinfo" in line and "not found" in line:
             name = re.search(r"Module (\S+) not found", line)
             if name:
-                facts.append(make(document, "modinfo", name.group(1), {"name": name.group(1), "missing": True}, index, line))
+                facts.append(
+                    make(document, "modinfo", name.group(1), {"name": name.group(1), "missing": True}, index, line)
+                )
         found = _MODINFO.match(line) if len(line) < 1000 else None
         if not found:
             continue
@@ -158,7 +187,12 @@ def parse_modinfo(document: Document) -> list[Fact]:
         elif draft is not None and found["key"] in ("version", "license", "vermagic", "signer"):
             draft.put(found["key"], found["value"].strip(), index, line)
             if found["key"] == "license" and draft.key.startswith("nvidia"):
-                draft.put("flavour", "open" if "MIT" in found["value"] or "GPL" in found["value"] else "proprietary", index, line)
+                draft.put(
+                    "flavour",
+                    "open" if "MIT" in found["value"] or "GPL" in found["value"] else "proprietary",
+                    index,
+                    line,
+                )
             if found["key"] == "vermagic":
                 draft.put("built_for", found["value"].split()[0], index, line)
     return facts + ([draft.fact()] if draft else [])
@@ -170,7 +204,11 @@ def parse_module_files(document: Document) -> list[Fact]:
     for index, line in enumerate(document.lines()):
         found = _KO.match(line) if line.startswith("/lib/modules/") else None
         if found:
-            fields: dict[str, Scalar] = {"path": found["path"], "kernel": found["kernel"], "name": found["name"].replace("-", "_")}
+            fields: dict[str, Scalar] = {
+                "path": found["path"],
+                "kernel": found["kernel"],
+                "name": found["name"].replace("-", "_"),
+            }
             facts.append(make(document, "module_file", found["path"], fields, index, line))
     return facts
 
@@ -191,7 +229,7 @@ def parse_device_nodes(document: Document) -> list[Fact]:
     facts: list[Fact] = []
     seen: dict[str, tuple[int, str]] = {}
     for index, line in enumerate(document.lines()):
-        if len(line) > 400 or "nvidia" not in line and "infiniband" not in line:
+        if len(line) > 400 or ("nvidia" not in line and "infiniband" not in line):
             continue
         found = _NODE.match(line.strip())
         if found:
@@ -215,5 +253,7 @@ def parse_device_nodes(document: Document) -> list[Fact]:
             facts.append(make(document, "device_node", path, {"path": path, "present": False}, index, line))
     if "/dev/nvidiactl" in seen and "/dev/nvidia-uvm" not in seen and "/dev/nvidia0" in seen:
         place = seen["/dev/nvidiactl"]
-        facts.append(make(document, "device_node", "/dev/nvidia-uvm", {"path": "/dev/nvidia-uvm", "present": False}, *place))
+        facts.append(
+            make(document, "device_node", "/dev/nvidia-uvm", {"path": "/dev/nvidia-uvm", "present": False}, *place)
+        )
     return facts

@@ -96,7 +96,10 @@ def parse_csv(document: Document) -> list[Fact]:
             continue
         command = _COMMAND.search(line)
         if command and "noheader" in line:
-            columns, header = [c.replace("clocks_throttle_reasons", "clocks_event_reasons") for c in command["columns"].split(",")], index
+            columns, header = (
+                [c.replace("clocks_throttle_reasons", "clocks_event_reasons") for c in command["columns"].split(",")],
+                index,
+            )
             continue
         if columns is None:
             continue

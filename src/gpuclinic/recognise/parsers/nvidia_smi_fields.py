@@ -104,11 +104,15 @@ def finish(draft: Draft) -> None:
     fields = draft.fields
     for when in ("volatile", "aggregate"):
         for how in ("corrected", "uncorrected"):
-            parts = [fields.get(f"ecc_{where}_{how}_{when}") for where in ("sram", "sram_parity", "sram_secded", "dram")]
+            parts = [
+                fields.get(f"ecc_{where}_{how}_{when}") for where in ("sram", "sram_parity", "sram_secded", "dram")
+            ]
             known = [part for part in parts if isinstance(part, int)]
             if known and f"ecc_{how}_{when}" not in fields:
                 fields[f"ecc_{how}_{when}"] = sum(known)
-                worst = max(("sram", "sram_parity", "sram_secded", "dram"), key=lambda w: _count(draft, f"ecc_{w}_{how}_{when}"))
+                worst = max(
+                    ("sram", "sram_parity", "sram_secded", "dram"), key=lambda w: _count(draft, f"ecc_{w}_{how}_{when}")
+                )
                 place = draft.lines.get(f"ecc_{worst}_{how}_{when}")
                 if place:
                     draft.lines[f"ecc_{how}_{when}"] = place

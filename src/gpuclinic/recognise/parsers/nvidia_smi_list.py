@@ -12,7 +12,9 @@ _GPU = re.compile(r"^[\s>|]*GPU\s+(?P<index>\d{1,3}): (?P<name>.{1,80}?) \(UUID:
 _MIG = re.compile(
     r"^[\s>|]*MIG (?P<profile>\d+[gc][\w.+]*)\s+Device\s+(?P<device>\d+): \(UUID: (?P<uuid>MIG-[\w/-]+)\)"
 )
-_VERSION = re.compile(r"^(?P<what>NVIDIA-SMI|NVML|DRIVER|KMD|CUDA|CUDA UMD) version\s*:\s*(?P<value>\d[\d.]*)\s*$", re.IGNORECASE)
+_VERSION = re.compile(
+    r"^(?P<what>NVIDIA-SMI|NVML|DRIVER|KMD|CUDA|CUDA UMD) version\s*:\s*(?P<value>\d[\d.]*)\s*$", re.IGNORECASE
+)
 _INSTANCE = re.compile(
     r"^\|\s+(?P<gpu>\d+)\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<instance>\d+)\s+(?P<start>\d+):(?P<size>\d+)\s+\|"
 )
@@ -81,7 +83,9 @@ def parse_versions(document: Document) -> list[Fact]:
             if what in ("DRIVER", "KMD"):
                 facts.append(make(document, "driver", "nvidia-smi --version", {"version": found["value"]}, index, line))
             elif what.startswith("CUDA"):
-                facts.append(make(document, "driver", "nvidia-smi --version", {"cuda_version": found["value"]}, index, line))
+                facts.append(
+                    make(document, "driver", "nvidia-smi --version", {"cuda_version": found["value"]}, index, line)
+                )
             else:
                 fields: dict[str, Scalar] = {"component": what.lower(), "version": found["value"]}
                 facts.append(make(document, "driver_component", what.lower(), fields, index, line))

@@ -52,7 +52,9 @@ def _gpu(document: Document, row: dict[str, str], index: int, line: str) -> Draf
     draft.put("index", int(row["gpu"][:6]))
     if "date" in row and "time" in row:
         date = row["date"]
-        draft.time = stamp(f"{date[:4]}-{date[4:6]}-{date[6:8]} {row['time']}" if len(date) == 8 else f"{date} {row['time']}")
+        draft.time = stamp(
+            f"{date[:4]}-{date[4:6]}-{date[6:8]} {row['time']}" if len(date) == 8 else f"{date} {row['time']}"
+        )
     for column, field in _DMON.items():
         value = number(row[column]) if column in row else None
         if value is not None:

@@ -119,9 +119,7 @@ def _driver(document: Document, header: re.Match[str], index: int, line: str) ->
     return draft
 
 
-def _row(
-    current: _Snapshot, last: tuple[str, int, str] | None, index: int, line: str
-) -> tuple[str, int, str] | None:
+def _row(current: _Snapshot, last: tuple[str, int, str] | None, index: int, line: str) -> tuple[str, int, str] | None:
     """Takes one line of a table into the snapshot; last: the GPU whose rows go on, and which row and line came before."""
     first = _FIRST.search(line)
     if first:

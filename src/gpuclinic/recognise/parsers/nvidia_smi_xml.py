@@ -9,7 +9,9 @@ from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, bare, pci_address, stamp, trouble, whole
 from gpuclinic.recognise.parsers.nvidia_smi_fields import REASONS, add_reason, assign, finish
 
-_TOKEN = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z_][\w.-]{0,80})(?P<rest>[^<>]{0,300}?)(?P<empty>/?)>(?P<text>[^<]{0,2000})")
+_TOKEN = re.compile(
+    r"<(?P<end>/?)(?P<name>[A-Za-z_][\w.-]{0,80})(?P<rest>[^<>]{0,300}?)(?P<empty>/?)>(?P<text>[^<]{0,2000})"
+)
 _ID = re.compile(r"""id\s*=\s*["']?([0-9A-Fa-f:.]{7,})""")
 _MAX_DEPTH = 40
 

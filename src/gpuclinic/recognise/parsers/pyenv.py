@@ -13,10 +13,29 @@ _RULE = re.compile(r"^-{3,} -{3,}[- ]*$")
 _HEAD = re.compile(r"^Package\s+Version(?:\s+.*)?$")
 _ROW = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]{0,80})\s{1,}(?P<version>[0-9][\w.+!-]{0,60})(?:\s+\S.*)?$")
 _CONDA_HEAD = re.compile(r"^# packages in environment at (?P<path>\S+?):?\s*$|^#\s+Name\s+Version\s+Build")
-_CONDA = re.compile(r"^(?P<name>[a-z0-9_][\w.-]{0,80})\s+(?P<version>[0-9][\w.+!-]{0,60})\s+(?P<build>[\w.+-]{1,60})(?:\s+(?P<channel>\S+))?\s*$")
-_DPKG = re.compile(r"^(?P<state>[a-z]{2,3})\s+(?P<name>[a-z0-9][\w.+-]{2,80}?)(?::\w+)?\s+(?P<version>\d[\w.+:~-]{2,80})\s")
-_RPM = re.compile(r"^(?P<name>(?:kmod-|akmod-|dkms-)?(?:nvidia|cuda|libnvidia|xorg-x11-drv-nvidia|nccl|libnccl|datacenter-gpu-manager)[\w+-]*?)-(?:\d+:)?(?P<version>\d[\w.~+]*)-(?P<release>[\w.~+]+)\.(?:x86_64|aarch64|noarch)\s*$")
-_DRIVERISH = ("nvidia", "libnvidia", "cuda", "libcuda", "libnccl", "libcudnn", "datacenter-gpu-manager", "linux-modules-nvidia", "linux-image", "libxnvctrl", "nvlsm", "kmod-nvidia")
+_CONDA = re.compile(
+    r"^(?P<name>[a-z0-9_][\w.-]{0,80})\s+(?P<version>[0-9][\w.+!-]{0,60})\s+(?P<build>[\w.+-]{1,60})(?:\s+(?P<channel>\S+))?\s*$"
+)
+_DPKG = re.compile(
+    r"^(?P<state>[a-z]{2,3})\s+(?P<name>[a-z0-9][\w.+-]{2,80}?)(?::\w+)?\s+(?P<version>\d[\w.+:~-]{2,80})\s"
+)
+_RPM = re.compile(
+    r"^(?P<name>(?:kmod-|akmod-|dkms-)?(?:nvidia|cuda|libnvidia|xorg-x11-drv-nvidia|nccl|libnccl|datacenter-gpu-manager)[\w+-]*?)-(?:\d+:)?(?P<version>\d[\w.~+]*)-(?P<release>[\w.~+]+)\.(?:x86_64|aarch64|noarch)\s*$"
+)
+_DRIVERISH = (
+    "nvidia",
+    "libnvidia",
+    "cuda",
+    "libcuda",
+    "libnccl",
+    "libcudnn",
+    "datacenter-gpu-manager",
+    "linux-modules-nvidia",
+    "linux-image",
+    "libxnvctrl",
+    "nvlsm",
+    "kmod-nvidia",
+)
 _BUILD_CUDA = re.compile(r"cuda(\d{2,3}|\d+\.\d+|_?\d{2,3})")
 MOST = 3000
 
@@ -75,7 +94,9 @@ def parse_system_packages(document: Document) -> list[Fact]:
         if len(line) > 400:
             continue
         found = _DPKG.match(line) or _RPM.match(line)
-        if not found or not found["name"].startswith((*_DRIVERISH, "kmod-", "akmod-", "dkms-", "xorg-x11-drv-nvidia", "nccl")):
+        if not found or not found["name"].startswith(
+            (*_DRIVERISH, "kmod-", "akmod-", "dkms-", "xorg-x11-drv-nvidia", "nccl")
+        ):
             continue
         draft = Draft(document, "system_package", found["name"], index, line)
         version = found["version"]

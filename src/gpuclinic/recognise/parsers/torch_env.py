@@ -27,7 +27,9 @@ _PAIRS = {
 }
 _PAIR = re.compile(r"^\s*(?P<key>[A-Z][\w ]{1,40}): ?(?P<value>.*)$")
 _GPU = re.compile(r"^\s*(?:GPU models and configuration: ?)?GPU (?P<index>\d+): (?P<name>.{2,60}?)\s*$")
-_LIBRARY = re.compile(r"^\s*\[(?P<manager>pip3?|conda)\] (?P<name>[\w.-]+?)(?:==|\s+)(?P<version>\d\S*)(?:\s+(?P<build>\S+))?")
+_LIBRARY = re.compile(
+    r"^\s*\[(?P<manager>pip3?|conda)\] (?P<name>[\w.-]+?)(?:==|\s+)(?P<version>\d\S*)(?:\s+(?P<build>\S+))?"
+)
 
 
 def parse_collect_env(document: Document) -> list[Fact]:
@@ -55,7 +57,15 @@ def parse_collect_env(document: Document) -> list[Fact]:
         library = _LIBRARY.match(line)
         if library:
             facts.append(
-                package(document, library["manager"], library["name"], library["version"], index, line, library["build"] or "")
+                package(
+                    document,
+                    library["manager"],
+                    library["name"],
+                    library["version"],
+                    index,
+                    line,
+                    library["build"] or "",
+                )
             )
             continue
         pair = _PAIR.match(line)
