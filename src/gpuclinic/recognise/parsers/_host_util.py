@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact, Scalar, Stamp, Where
+from gpuclinic.model import Document, Fact, Stamp, Where
+
+if TYPE_CHECKING:
+    from gpuclinic.model._types import Scalar
 
 KIB, MIB, GIB = 1 / 1024, 1.0, 1024.0
 """Factors to MiB."""
@@ -137,8 +141,14 @@ def iso_stamp(text: str) -> Stamp | None:
     text = re.sub(r"(\.\d{1,6})\d*", r"\1", text.strip())
     return stamp(
         text.replace("Z", "+0000"),
-        "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S",
-        "%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d  %H:%M:%S", "%Y-%m-%d %H:%M",
+        "%Y-%m-%dT%H:%M:%S.%f%z",
+        "%Y-%m-%dT%H:%M:%S%z",
+        "%Y-%m-%dT%H:%M:%S.%f",
+        "%Y-%m-%dT%H:%M:%S",
+        "%Y-%m-%d %H:%M:%S%z",
+        "%Y-%m-%d %H:%M:%S",
+        "%Y-%m-%d  %H:%M:%S",
+        "%Y-%m-%d %H:%M",
     )
 
 
@@ -153,7 +163,7 @@ def fact(
     time: Stamp | None = None,
 ) -> Fact:
     """A fact whose line as a whole is the one with this index. Fields that are None are left out."""
-    kept = {name: value for name, value in fields.items() if value is not None}
+    kept: dict[str, Scalar] = {name: value for name, value in fields.items() if value is not None}
     lines = {"": document.at(index, line)}
     lines.update(places or {})
     return Fact(kind, key[:300], kept, lines, document.source, document.host, time)
@@ -171,7 +181,9 @@ class Spans:
         self.names = [name for name, _, _ in names]
         self.ranges = [(start, end) for _, start, end in names]
 
-    def split(self, row: str, accepts: dict[str, re.Pattern[str]], tokens: re.Pattern[str] | None = None) -> dict[str, str]:
+    def split(
+        self, row: str, accepts: dict[str, re.Pattern[str]], tokens: re.Pattern[str] | None = None
+    ) -> dict[str, str]:
         """The row's words, each in the nearest later column that accepts it; empty cells stay out."""
         found: dict[str, str] = {}
         first = 0

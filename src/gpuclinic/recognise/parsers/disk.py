@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact, Scalar
 from gpuclinic.recognise.parsers._host_util import (
     GIB,
     KIB,
@@ -19,25 +19,33 @@ from gpuclinic.recognise.parsers._host_util import (
     whole,
 )
 
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
+    from gpuclinic.model._types import Scalar
+
 _SIZE = r"(?:\d[\d.,]*\s?[KMGTPEkmgtpe]?i?B?|-)"
 _ROW = re.compile(
-    rf"^(?P<device>\S(?:.*?\S)?)?\s+(?:(?P<type>[a-z][\w.+-]*)\s+)?(?P<size>{_SIZE})\s+(?P<used>{_SIZE})\s+(?P<free>-?{_SIZE})"
-    r"\s+(?P<pct>\d{1,3}\s?%|-)\s+(?P<mount>/\S.{0,300})$"
+    rf"^(?P<device>\S(?:.*?\S)?)?\s+(?:(?P<type>[a-z][\w.+-]*)\s+)?(?P<size>{_SIZE})\s+(?P<used>{_SIZE})\s+"
+    rf"(?P<free>-?{_SIZE})"
+    r"\s+(?P<pct>\d{1,3}\s?%|-)\s+(?P<mount>/(?:\S.{0,300})?)$"
 )
 _INODES = re.compile(r"IUse%|Inodes|I-?nodos|Inoder|\(I\)|IUti%|IBen", re.IGNORECASE)
 _BLOCKS = re.compile(r"(\d+)?(?P<unit>[KMG])?-?(?:blocks|块|區段|Blöcke|blocs|block|bloques)", re.IGNORECASE)
 _LISTED = re.compile(
     r"^\s*(?:\d+\s+)?(?P<mode>[-dlbcps][-rwxsStT]{9}[.+@]?)\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+"
-    r"(?P<size>\d+,\s*\d+|[\d.,]+[KMGTP]?)\s+(?P<time>\d{4}-\d\d-\d\d(?:\s+\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:\s+[+-]\d{4})?)?"
+    r"(?P<size>\d+,\s*\d+|[\d.,]+[KMGTP]?)\s+(?P<time>\d{4}-\d\d-\d\d(?:\s+\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:\s+"
+    r"[+-]\d{4})?)?"
     r"|[A-Z][a-z]{2}\s+\d+\s+(?:\d\d:\d\d|\d{4})|\d+月\s+\d+\s+(?:\d\d:\d\d|\d{4}))\s+(?P<path>\S.*)$"
 )
 _DU = re.compile(r"^(?P<size>\d[\d.,]*[KMGTP])\t(?P<path>\S.*)$|^(?P<size2>\d[\d.,]*[KMGTP])\s+(?P<path2>[/.]\S*)$")
 _MOUNT = re.compile(r"^(?P<device>\S+) on (?P<mount>/.*?) type (?P<type>[\w.-]+) \((?P<options>[^)]*)\)")
 _PROC_MOUNT = re.compile(
-    r"^(?P<device>\S+) (?P<mount>/\S*) (?P<type>[a-z][\w.]*) (?P<options>(?:rw|ro|defaults|noauto|_netdev)\b[\w=,.:/%+-]*) \d \d\s*$"
+    r"^(?P<device>\S+) (?P<mount>/\S*) (?P<type>[a-z][\w.]*) (?P<options>(?:rw|ro|defaults|noauto|_netdev)"
+    r"\b[\w=,.:/%+-]*) \d \d\s*$"
 )
 _FINDMNT = re.compile(
-    r"^(?P<lead>[\s│├└─|`-]*)(?P<mount>/\S*)\s+(?P<device>\S+)\s+(?P<type>[a-z][\w.]*)\s+(?P<options>(?:rw|ro)\b\S*)\s*$"
+    r"^(?P<lead>[\s│├└─|`-]*)(?P<mount>/\S*)\s+(?P<device>\S+)\s+(?P<type>[a-z][\w.]*)\s+(?P<options>(?:rw|ro)\b\S*)"
+    r"\s*$"
 )
 
 
@@ -78,7 +86,11 @@ def parse_df(document: Document) -> list[Fact]:
 def _df_fact(document: Document, index: int, line: str, match: re.Match[str], unit: float, inodes: bool) -> Fact:
     percent = number(match.group("pct"))
     mount = match.group("mount").strip()
-    fields: dict[str, Scalar] = {"mount": mount, "device": (match.group("device") or "").strip(), "type": match.group("type")}
+    fields: dict[str, Scalar] = {
+        "mount": mount,
+        "device": (match.group("device") or "").strip(),
+        "type": match.group("type"),
+    }
     if inodes:
         fields["inode_use_pct"] = percent
         fields["inodes_free"] = number(match.group("free"))
@@ -104,12 +116,22 @@ def parse_listing(document: Document) -> list[Fact]:
         device = "," in size and match.group("mode")[0] in "bc"
         mib = None if device else size_mib(size, 1 / 1048576)
         fields: dict[str, Scalar] = {
-            "path": path.strip(), "name": path.strip().rsplit("/", 1)[-1], "mode": match.group("mode"),
-            "owner": match.group("owner"), "group": match.group("group"), "directory": match.group("mode")[0] == "d",
-            "size": None if mib is None else round(mib * 1048576), "time": match.group("time"),
-            "device": device, "target": target.strip() or None,
-            "temporary": bool(re.search(r"(?:\.tmp|\.part|\.partial|\.incomplete|\.temp|~)$|/?tmp_|^tmp", path.strip())),
-            "checkpoint": bool(re.search(r"ckpt|checkpoint|\.pt$|\.pth$|\.safetensors|\.bin$|\.distcp|\.tar$|step[_-]?\d+|\.h5$", path)),
+            "path": path.strip(),
+            "name": path.strip().rsplit("/", 1)[-1],
+            "mode": match.group("mode"),
+            "owner": match.group("owner"),
+            "group": match.group("group"),
+            "directory": match.group("mode")[0] == "d",
+            "size": None if mib is None else round(mib * 1048576),
+            "time": match.group("time"),
+            "device": device,
+            "target": target.strip() or None,
+            "temporary": bool(
+                re.search(r"(?:\.tmp|\.part|\.partial|\.incomplete|\.temp|~)$|/?tmp_|^tmp", path.strip())
+            ),
+            "checkpoint": bool(
+                re.search(r"ckpt|checkpoint|\.pt$|\.pth$|\.safetensors|\.bin$|\.distcp|\.tar$|step[_-]?\d+|\.h5$", path)
+            ),
         }
         time = stamp(match.group("time"), "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S")
         facts.append(fact(document, "file", path.strip(), fields, index, line, time=time))
@@ -145,11 +167,19 @@ def parse_mounts(document: Document) -> list[Fact]:
         mount = match.group("mount")
         kind = match.group("type")
         fields: dict[str, Scalar] = {
-            "mount": mount, "device": match.group("device"), "type": kind, "options": match.group("options")[:500],
-            "read_only": "ro" in options, "soft": "soft" in options, "hard": "hard" in options,
+            "mount": mount,
+            "device": match.group("device"),
+            "type": kind,
+            "options": match.group("options")[:500],
+            "read_only": "ro" in options,
+            "soft": "soft" in options,
+            "hard": "hard" in options,
             "size_mib": size_mib(named.get("size", "").upper() or None, 1 / 1048576),
-            "timeo": whole(named.get("timeo")), "retrans": whole(named.get("retrans")),
-            "network": kind.startswith(("nfs", "lustre", "ceph", "cifs", "smb", "beegfs", "gpfs", "fuse.s3", "fuse.juicefs")),
+            "timeo": whole(named.get("timeo")),
+            "retrans": whole(named.get("retrans")),
+            "network": kind.startswith(
+                ("nfs", "lustre", "ceph", "cifs", "smb", "beegfs", "gpfs", "fuse.s3", "fuse.juicefs")
+            ),
         }
         facts.append(fact(document, "mount", mount, fields, index, line))
         if len(facts) >= MAX_FACTS:

@@ -3,37 +3,74 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact, Scalar, Where
-from gpuclinic.recognise.parsers._host_util import GIB, KIB, MIB, clipped_lines, command_of, fact, number, size_mib, whole
+from gpuclinic.model import Document, Fact, Where
+from gpuclinic.recognise.parsers._host_util import (
+    GIB,
+    KIB,
+    MIB,
+    clipped_lines,
+    command_of,
+    fact,
+    number,
+    size_mib,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from gpuclinic.model._types import Scalar
 
 _VALUE = r"\d[\d.,]*\s?[KMGTPE]?i?B?"
 _FREE_ROW = re.compile(
-    rf"^\s*(?P<name>Mem|Mém|内存|記憶體|メモリ|Speicher|Speich|Minne|Swap|交换|置換|スワップ|Échange|Växlingsutrymme|[-]/\+ [^:]{{3,40}})\s*[:：.]\s*(?P<values>{_VALUE}(?:\s+{_VALUE})*)\s*$"
+    rf"^\s*(?P<name>Mem|Mém|内存|記憶體|メモリ|"
+    rf"Speicher|Speich|Minne|Swap|交换|置換|スワップ|Échange|Växlingsutrymme|[-]/\+ "
+    rf"[^:]{{3,40}})\s*[:：.]\s*(?P<values>{_VALUE}(?:\s+{_VALUE})*)\s*$"
 )
 _MEMINFO = re.compile(r"^\s*(?P<name>[A-Z]\w+(?:\([a-z_]+\))?):\s+(?P<value>\d+)(?: kB)?\s*$")
 _WANTED = {
-    "MemTotal": "total_mib", "MemFree": "free_mib", "MemAvailable": "available_mib", "SwapTotal": "swap_total_mib",
-    "SwapFree": "swap_free_mib", "Shmem": "shared_mib", "Mlocked": "locked_mib", "Committed_AS": "committed_mib",
-    "CommitLimit": "commit_limit_mib", "AnonPages": "anonymous_mib", "Buffers": "buffers_mib", "Cached": "cached_mib",
-    "HugePages_Total": "huge_pages", "Unevictable": "unevictable_mib",
+    "MemTotal": "total_mib",
+    "MemFree": "free_mib",
+    "MemAvailable": "available_mib",
+    "SwapTotal": "swap_total_mib",
+    "SwapFree": "swap_free_mib",
+    "Shmem": "shared_mib",
+    "Mlocked": "locked_mib",
+    "Committed_AS": "committed_mib",
+    "CommitLimit": "commit_limit_mib",
+    "AnonPages": "anonymous_mib",
+    "Buffers": "buffers_mib",
+    "Cached": "cached_mib",
+    "HugePages_Total": "huge_pages",
+    "Unevictable": "unevictable_mib",
 }
 _CGROUP_NAME = (
     r"memory\.(?:max|current|high|peak|swap\.max|swap\.current|events(?:\.local)?|limit_in_bytes|usage_in_bytes|"
     r"max_usage_in_bytes|failcnt|oom_control|memsw\.limit_in_bytes)"
 )
-_CGROUP_PATH = re.compile(rf"(?P<path>[\w@:./\\-]*/)?(?P<file>{_CGROUP_NAME})\s*(?:[:=]\s*|\s+)?(?P<value>max|\d+)?\s*$")
-_CGROUP_EVENT = re.compile(r"^\s*(?P<name>low|high|max|oom|oom_kill|oom_group_kill|under_oom|oom_kill_disable)\s+(?P<value>\d+)\s*$")
+_CGROUP_PATH = re.compile(
+    rf"(?P<path>[\w@:./\\-]*/)?(?P<file>{_CGROUP_NAME})\s*(?:[:=]\s*|\s+)?(?P<value>max|\d+)?\s*$"
+)
+_CGROUP_EVENT = re.compile(
+    r"^\s*(?P<name>low|high|max|oom|oom_kill|oom_group_kill|under_oom|oom_kill_disable)\s+(?P<value>\d+)\s*$"
+)
 _CGROUP_FIELD = {
-    "memory.max": "limit_mib", "memory.limit_in_bytes": "limit_mib", "memory.current": "current_mib",
-    "memory.usage_in_bytes": "current_mib", "memory.peak": "peak_mib", "memory.max_usage_in_bytes": "peak_mib",
-    "memory.high": "high_mib", "memory.swap.max": "swap_limit_mib",
+    "memory.max": "limit_mib",
+    "memory.limit_in_bytes": "limit_mib",
+    "memory.current": "current_mib",
+    "memory.usage_in_bytes": "current_mib",
+    "memory.peak": "peak_mib",
+    "memory.max_usage_in_bytes": "peak_mib",
+    "memory.high": "high_mib",
+    "memory.swap.max": "swap_limit_mib",
 }
 
 
 def _free_unit(document: Document, command: str, total: str) -> float:
     """MiB for one unit of bare numbers in free's output: by the command, by the file's name, by plausibility."""
-    told = re.search(r"\bfree\s+(?:-\w+\s+)*--?(\w+)", command) or re.search(r"free[-_ ]+-?([bkmgh])\b", document.name_hint)
+    told = re.search(r"\bfree\s+(?:-\w+\s+)*--?(\w+)", command) or re.search(
+        r"free[-_ ]+-?([bkmgh])\b", document.name_hint
+    )
     source = told or re.search(r"free[-_ ]+-?([bkmgh])(?:[-_.]|$)", document.source.rsplit("/", 1)[-1])
     if source:
         letter = re.sub(r"[^bkmg]", "", source.group(1).lower().replace("tera", "").replace("si", ""))[:1]
