@@ -2,21 +2,151 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+from typing import NoReturn
+
+from gpuclinic import __version__
+
+EXIT_DONE, EXIT_UNKNOWN, EXIT_USAGE, EXIT_OURS, EXIT_INTERRUPTED = 0, 3, 64, 70, 130
+REPORT_TO = "https://github.com/gpuclinic/gpuclinic/issues"
+
+WHY_EXAMPLES = """\
+examples:
+  gpuclinic why train.log                        one log
+  gpuclinic why train.log dmesg.txt              what belongs together, together
+  gpuclinic why logs/                            a folder of rank logs
+  gpuclinic why nvidia-bug-report.log.gz         or any .gz .bz2 .xz .zst .tar.* .zip
+  dmesg -T | gpuclinic why -                     standard input
+  gpuclinic why --lang zh --oneline train.log    one sentence to paste into a chat, in Chinese
+  gpuclinic why --json bundle.tar.gz             for programs
+
+exit status: 0 answered (whatever the answer), 3 nothing given could be read, 64 wrong command line, 70 a fault of gpuclinic
+"""
+EXPLAIN_EXAMPLES = """\
+examples:
+  gpuclinic explain xid 79
+  gpuclinic explain sxid 20034
+  gpuclinic explain exit 137
+  gpuclinic explain SIGKILL
+  gpuclinic explain ncclSystemError
+  gpuclinic explain CUDA_ERROR_INVALID_DEVICE
+  gpuclinic explain hw.gpu.fallen_off_bus
+  gpuclinic explain 'NVRM: Xid (PCI:0000:9a:00): 79, GPU has fallen off the bus.'
+"""
 
 
-def entry() -> None:
-    """Console script."""
-    sys.exit(main(sys.argv[1:]))
+class Parser(argparse.ArgumentParser):
+    """argparse with the contract's exit code and one-line errors."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line and exit 64."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = Parser(
+        prog="gpuclinic",
+        description="Finds out why processes on GPU servers die, hang or crawl: root cause, how sure, evidence, what to do now.",
+        epilog="Start with:  gpuclinic why FILE-OR-FOLDER     and:  gpuclinic why --help",
+    )
+    parser.add_argument("--version", action="version", version=f"gpuclinic {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    raw = argparse.RawDescriptionHelpFormatter
+    why = commands.add_parser(
+        "why", help="name the root cause from logs, bundles and tool output", formatter_class=raw, epilog=WHY_EXAMPLES,
+        description="Names the root cause from whatever files you have, with the lines that prove it and the one thing to do now.",
+    )  # fmt: skip
+    why.add_argument("paths", nargs="*", metavar="PATH", help="file, folder, archive, snapshot, or - for standard input")
+    why.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    form = why.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
+    form.add_argument("--markdown", action="store_true", help="Markdown to paste into a ticket")
+    form.add_argument("--oneline", action="store_true", help="one sentence to paste into a chat")
+    _common(why)
+    why.add_argument("-v", "--verbose", action="store_true", help="also the timeline and all that was read or not read")
+    explain = commands.add_parser(
+        "explain", help="what an Xid, an exit code, an error name, a cause or a pasted line means", formatter_class=raw, epilog=EXPLAIN_EXAMPLES,
+        description="Explains a code, an error name, a cause id or a pasted log line.",
+    )  # fmt: skip
+    explain.add_argument("topic", nargs="+", metavar="TOPIC")
+    explain.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
+    _common(explain)
+    completion = commands.add_parser("completion", help="print the completion script of a shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lang", choices=("en", "zh"), help="language of the answer (default: from the locale; English under --json)")
+    parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
+
+
+def chosen_language(options: argparse.Namespace) -> str:
+    """--lang, else English for programs, else the locale's."""
+    if options.lang:
+        return str(options.lang)
+    if options.json:
+        return "en"
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        value = os.environ.get(name)
+        if value:
+            return "zh" if value.lower().startswith("zh") else "en"
+    return "en"
+
+
+def entry() -> NoReturn:
+    """Console script: maps every end to an exit code of the contract."""
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nobody to tell, and no noise at exit
+        code = EXIT_DONE
+    except MemoryError:
+        sys.stderr.write("gpuclinic: out of memory\n")
+        code = EXIT_OURS
+    except Exception as problem:  # noqa: BLE001 - the last door: named, reported, exit 70
+        from gpuclinic.model import UserError
+
+        if isinstance(problem, UserError):
+            sys.stderr.write(f"gpuclinic: {problem}\n")
+            code = EXIT_USAGE
+        else:
+            if os.environ.get("GPUCLINIC_DEBUG"):
+                raise
+            where = problem.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            place = f"{os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where else "?"  # noqa: PTH119
+            sys.stderr.write(
+                f"gpuclinic: a fault of gpuclinic itself ({type(problem).__name__} at {place}: {str(problem)[:200]}); "
+                f"please report it at {REPORT_TO} (GPUCLINIC_DEBUG=1 shows more)\n"
+            )
+            code = EXIT_OURS
+    sys.exit(code)
 
 
 def main(arguments: list[str]) -> int:
     """Runs a command; returns the exit code of docs/contract.md."""
-    from gpuclinic.clinic import examine
-    from gpuclinic.observe import Places
-    from gpuclinic.report.as_json import why_json
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return EXIT_USAGE
+    if options.command == "why":
+        from gpuclinic.cli.why import run_why
 
-    paths = [a for a in arguments[1:] if not a.startswith("--")]
-    answer = examine(Places(paths, sys.stdin.buffer))
-    print(why_json(answer))
-    return 0
+        return run_why(options)
+    if options.command == "explain":
+        from gpuclinic.cli.explain import run_explain
+
+        return run_explain(options)
+    from gpuclinic.cli.completion import script
+
+    sys.stdout.write(script(options.shell))
+    return EXIT_DONE

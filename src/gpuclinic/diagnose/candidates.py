@@ -10,7 +10,7 @@ from gpuclinic.diagnose.evidence import Clock, EvidenceView, Reading, fields_of
 from gpuclinic.diagnose.expression import holds
 from gpuclinic.diagnose.timeline import Timeline
 from gpuclinic.knowledge import Knowledge, Rule, Signature
-from gpuclinic.knowledge.xids import xid_info
+from gpuclinic.knowledge.xids import judge
 from gpuclinic.model import LEVEL_CONFIDENCE, Fact, Signal, Where
 
 _MOST_EVIDENCE = 40
@@ -148,11 +148,11 @@ def _view_of(signal: Signal, signatures: dict[str, Signature]) -> tuple[str, str
     if signal.signature in ("nvrm.xid", "nvrm.sxid"):
         kind = signal.signature.removeprefix("nvrm.")
         code = signal.groups.get("code", "")
-        info = xid_info(kind, int(code)) if code.isdigit() and len(code) < 9 else None
+        info = judge(kind, int(code), signal.where.text, signal.groups.get("fatal_word", "")) if code.isdigit() and len(code) < 9 else None
         if info is None or not info.cause:
             return None
         fatal = info.severity != "info"
-        return info.cause, f"{kind}.{code}", LEVEL_CONFIDENCE[info.level], info.role, fatal, info.action, {}
+        return info.cause, f"{kind}.{code}", LEVEL_CONFIDENCE[info.level], info.role, fatal, "", {}
     signature = signatures.get(signal.signature)
     if signature is None or not signature.cause:
         return None

@@ -15,6 +15,8 @@ def link(candidates: list[Candidate]) -> None:
     """Sets explained_by of each candidate to the strongest one that explains it; no cycles."""
     believed = [c for c in candidates if c.strength >= _BELIEVED]
     for candidate in candidates:
+        if candidate.explained_by is not None:
+            continue
         explainers = [o for o in believed if o is not candidate and explains(o, candidate) and not _descends(o, candidate)]
         if explainers:
             candidate.explained_by = max(explainers, key=lambda o: (o.strength + 0.02 * _depth(o, believed), -o.order))

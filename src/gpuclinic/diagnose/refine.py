@@ -1,15 +1,86 @@
-"""What a single line cannot know: runs that ended well, facts against guesses, which kind of out-of-memory it was."""
+"""What a single line cannot know: one fault told by many lines, the machine's own verdict, facts against guesses."""
 
 from __future__ import annotations
 
 from gpuclinic.diagnose.candidates import Candidate, Pool
+from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.people import People
+from gpuclinic.knowledge.xids import recovery_action
+
+_DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock")
 
 
 def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Candidate]:
     """Candidates after all refinements, strongest first."""
+    people = People(reading.signals, reading.facts)
+    candidates = merge(candidates)
+    _facts_against_guesses(candidates, pool)
+    _own_verdict(candidates, reading)
+    for candidate in candidates:
+        people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
+    candidates.sort(key=lambda c: (-c.strength, c.order))
+    return candidates
+
+
+def merge(candidates: list[Candidate]) -> list[Candidate]:
+    """One candidate for one fault: same cause, where host and GPU agree or one of them is not told.
+
+    A fault of the node that shows on several named hosts or GPUs stays several, tied to the first.
+    """
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=_first):
+        twin = next((k for k in kept if k.cause == candidate.cause and _same_thing(k, candidate)), None)
+        if twin is None:
+            kept.append(candidate)
+        else:
+            _absorb(twin, candidate)
+    first_of: dict[str, Candidate] = {}
+    for candidate in kept:
+        first = first_of.setdefault(candidate.cause, candidate)
+        if first is not candidate:
+            candidate.explained_by = first
+            first.gpus.extend(g for g in candidate.gpus if g not in first.gpus)
+    return kept
+
+
+def _first(candidate: Candidate) -> tuple[int, float, int]:
+    """The primary of several: the believed ones first, then the earliest."""
+    moment = candidate.moment
+    return (0 if candidate.strength >= 0.5 else 1, moment.seconds if moment and moment.clock == "wall" else 0.0, candidate.order)
+
+
+def _same_thing(first: Candidate, second: Candidate) -> bool:
+    hosts_agree = not first.host or not second.host or same_host(first.host, second.host)
+    if first.cause.startswith(("hw.", "driver.", "kernel.", "host.", "storage.")):
+        return hosts_agree and (first.gpu is None or second.gpu is None or first.gpu == second.gpu)
+    return True
+
+
+def _absorb(twin: Candidate, other: Candidate) -> None:
+    twin.supports.extend(other.supports)
+    twin.sources |= other.sources
+    for name in ("host", "gpu", "gpu_index", "gpu_uuid"):
+        if getattr(twin, name) is None:
+            setattr(twin, name, getattr(other, name))
+    twin.gpus.extend(g for g in other.gpus if g not in twin.gpus)
+    twin.settle()
+
+
+def _facts_against_guesses(candidates: list[Candidate], pool: Pool) -> None:
     for candidate in candidates:
         if candidate.cause in pool.dropped and candidate.strength < 0.95:
             candidate.strength *= 0.3
-    candidates.sort(key=lambda c: (-c.strength, c.order))
-    return candidates
+
+
+def _own_verdict(candidates: list[Candidate], reading: Reading) -> None:
+    """Xid 154 tells the driver's own verdict; the last one for a GPU outranks our tables."""
+    verdicts: dict[str | None, str] = {}
+    for signal in reading.signals:
+        if signal.signature == "nvrm.xid" and signal.groups.get("code") == "154":
+            action = recovery_action(signal.where.text)
+            if action and action != "none":
+                verdicts[signal.gpu] = action
+    for candidate in candidates:
+        if candidate.cause.startswith("hw.gpu.") and candidate.gpu in verdicts:
+            candidate.action = verdicts[candidate.gpu]

@@ -1,0 +1,112 @@
+"""Who is who: rank ↔ pid ↔ GPU, index ↔ PCI address ↔ UUID, from everything that names two of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpuclinic.diagnose.candidates import Candidate
+from gpuclinic.model import Fact, Signal
+
+
+class People:
+    """Maps of identities. Conflicting entries (two nodes with a GPU 0) are kept per host, and used without host only if all agree."""
+
+    def __init__(self, signals: Iterable[Signal], facts: Iterable[Fact]) -> None:
+        self._pid_rank: dict[tuple[str | None, int], int] = {}
+        self._rank_pid: dict[int, set[int]] = {}
+        self._index_bus: dict[int, set[str]] = {}
+        self._bus_index: dict[str, set[int]] = {}
+        self._uuid_bus: dict[str, str] = {}
+        self._bus_uuid: dict[str, str] = {}
+        self._pid_bus: dict[int, set[str]] = {}
+        self._pid_index: dict[int, set[int]] = {}
+        for signal in signals:
+            self._from_signal(signal)
+        for fact in facts:
+            if fact.kind == "gpu":
+                self._from_gpu(fact.fields)
+            elif fact.kind == "gpu_process":
+                self._from_process(fact.fields)
+
+    def _from_signal(self, signal: Signal) -> None:
+        groups = signal.groups
+        pid = _integer(groups.get("pid"))
+        rank = _integer(groups.get("rank"))
+        if rank is None and pid is not None and "local_rank" in groups and "node" not in groups:
+            rank = _integer(groups["local_rank"]) if signal.rank is None else signal.rank
+        if pid is not None and rank is not None:
+            self._pid_rank[(signal.host, pid)] = rank
+            self._pid_rank.setdefault((None, pid), rank)
+            self._rank_pid.setdefault(rank, set()).add(pid)
+        elif signal.pid is not None and signal.rank is not None:
+            self._pid_rank.setdefault((None, signal.pid), signal.rank)
+            self._rank_pid.setdefault(signal.rank, set()).add(signal.pid)
+        if signal.gpu is not None and signal.gpu_uuid is not None:
+            self._uuid_bus[signal.gpu_uuid] = signal.gpu
+            self._bus_uuid[signal.gpu] = signal.gpu_uuid
+        if signal.gpu is not None and signal.gpu_index is not None and "gpu_index" in groups:
+            self._pair(signal.gpu_index, signal.gpu)
+
+    def _from_gpu(self, fields: dict[str, Any]) -> None:
+        index, bus, uuid = fields.get("index"), fields.get("bus_id"), fields.get("uuid")
+        if isinstance(index, int) and isinstance(bus, str):
+            self._pair(index, bus)
+        if isinstance(uuid, str) and isinstance(bus, str):
+            self._uuid_bus[uuid] = bus
+            self._bus_uuid[bus] = uuid
+
+    def _from_process(self, fields: dict[str, Any]) -> None:
+        pid, index, bus = fields.get("pid"), fields.get("gpu_index"), fields.get("bus_id")
+        if isinstance(pid, int):
+            if isinstance(bus, str):
+                self._pid_bus.setdefault(pid, set()).add(bus)
+            if isinstance(index, int):
+                self._pid_index.setdefault(pid, set()).add(index)
+
+    def _pair(self, index: int, bus: str) -> None:
+        self._index_bus.setdefault(index, set()).add(bus)
+        self._bus_index.setdefault(bus, set()).add(index)
+
+    def rank_of(self, pid: int, host: str | None = None) -> int | None:
+        """The rank of a process."""
+        return self._pid_rank.get((host, pid), self._pid_rank.get((None, pid)))
+
+    def pid_of(self, rank: int) -> int | None:
+        """The process of a rank, where only one is named."""
+        return _only(self._rank_pid.get(rank))
+
+    def bus_of(self, index: int) -> str | None:
+        """The PCI address of a GPU index, where only one is named."""
+        return _only(self._index_bus.get(index))
+
+    def index_of(self, bus: str) -> int | None:
+        """The index of a PCI address, where only one is named."""
+        return _only(self._bus_index.get(bus))
+
+    def complete(self, candidate: Candidate, *, device_level: bool) -> None:
+        """Fills the identities of a candidate that follow from those it has."""
+        if candidate.pid is not None and candidate.rank is None:
+            candidate.rank = self.rank_of(candidate.pid, candidate.host)
+        if candidate.rank is not None and candidate.pid is None:
+            candidate.pid = self.pid_of(candidate.rank)
+        if candidate.gpu is None and candidate.gpu_uuid is not None:
+            candidate.gpu = self._uuid_bus.get(candidate.gpu_uuid)
+        if candidate.gpu is None and candidate.gpu_index is None and candidate.pid is not None and device_level:
+            candidate.gpu = _only(self._pid_bus.get(candidate.pid))
+            candidate.gpu_index = _only(self._pid_index.get(candidate.pid))
+        if candidate.gpu is None and candidate.gpu_index is not None:
+            candidate.gpu = self.bus_of(candidate.gpu_index)
+        if candidate.gpu is not None:
+            candidate.gpu_index = candidate.gpu_index if candidate.gpu_index is not None else self.index_of(candidate.gpu)
+            candidate.gpu_uuid = candidate.gpu_uuid or self._bus_uuid.get(candidate.gpu)
+            if candidate.gpu not in candidate.gpus:
+                candidate.gpus.insert(0, candidate.gpu)
+
+
+def _only(values: Any) -> Any:
+    return next(iter(values)) if values is not None and len(values) == 1 else None
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None
