@@ -9,6 +9,8 @@ import msgspec
 
 from gpuclinic import __version__
 from gpuclinic.clinic import Answer
+from gpuclinic.clinic.collect import still_missing
+from gpuclinic.report.masking import cleaned
 
 
 def envelope(kind: str, lang: str, host: str | None = None, boot_id: str | None = None) -> dict[str, Any]:
@@ -23,11 +25,16 @@ def why_json(answer: Answer) -> str:
     body["outcome"] = answer.outcome
     body["causes"] = [_cause(c) for c in answer.causes]
     body["fingerprint"] = answer.fingerprint
-    body["read"] = answer.read
-    body["not_read"] = answer.not_read
-    body["missing"] = answer.missing
+    body["read"] = msgspec.to_builtins(answer.read)
+    body["not_read"] = msgspec.to_builtins(answer.not_read)
+    body["missing"] = still_missing(answer)
     body["notes"] = answer.notes
-    return msgspec.json.format(msgspec.json.encode(body), indent=1).decode()
+    return as_text(body)
+
+
+def as_text(body: dict[str, Any]) -> str:
+    """The object as text: secrets masked, control characters replaced."""
+    return msgspec.json.format(msgspec.json.encode(cleaned(body)), indent=1).decode()
 
 
 def _cause(cause: Any) -> dict[str, Any]:

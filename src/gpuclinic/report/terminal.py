@@ -1,0 +1,254 @@
+"""The answer for a person at a terminal: the verdict and the one thing to do first, then why."""
+
+from __future__ import annotations
+
+from gpuclinic.clinic import Answer
+from gpuclinic.clinic.collect import still_missing
+from gpuclinic.model import Cause, Where
+from gpuclinic.report._layout import columns, shorten, wrap
+from gpuclinic.report._view import domain, followers, lines_read, percent, place, sure, timeline, where
+from gpuclinic.report._words import kind_words, not_read_words, words
+from gpuclinic.report.masking import clean
+
+_BOLD, _DIM, _RED, _YELLOW, _GREEN, _CYAN = "1", "2", "31", "33", "32", "36"
+_EVIDENCE_LINES = 3
+_MOST_LISTED = 200
+
+
+def why_text(answer: Answer, *, colour: bool, width: int, verbose: bool) -> str:
+    """An answer of `why` as text of this width."""
+    page = _Page(answer.lang, width, colour=colour)
+    if answer.causes:
+        _verdict(page, answer)
+        _evidence(page, answer.causes[0], verbose=verbose)
+        _followers(page, answer)
+        if answer.outcome == "hint":
+            _missing(page, answer)
+        _further_steps(page, answer)
+        _alternatives(page, answer)
+    else:
+        _no_verdict(page, answer)
+    if answer.outcome != "hint":
+        _missing(page, answer)
+    if answer.notes:
+        page.section(page.words["notes"])
+        for note in answer.notes:
+            page.item(clean(note))
+    if verbose:
+        _timeline(page, answer)
+        _lists(page, answer)
+    else:
+        _foot(page, answer)
+    return page.text()
+
+
+class _Page:
+    """Lines of a width, with colours where wanted."""
+
+    def __init__(self, lang: str, width: int, *, colour: bool) -> None:
+        self.lang = lang
+        self.words = words(lang)
+        self.width = width
+        self._colour = colour
+        self._lines: list[str] = []
+
+    def paint(self, text: str, *codes: str) -> str:
+        """The text in colours."""
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._colour and text else text
+
+    def text(self) -> str:
+        """All lines."""
+        return "\n".join(self._lines) + "\n"
+
+    def blank(self) -> None:
+        """An empty line, never two."""
+        if self._lines and self._lines[-1]:
+            self._lines.append("")
+
+    def put(self, text: str, first: str = "", rest: str | None = None, *codes: str) -> None:
+        """A paragraph: first goes before its first line, rest before the others."""
+        rest = " " * columns(first) if rest is None else rest
+        for number, line in enumerate(wrap(text, self.width - max(columns(first), columns(rest)))):
+            self._lines.append((first if number == 0 else rest) + self.paint(line, *codes))
+
+    def raw(self, line: str) -> None:
+        """A line as it is."""
+        self._lines.append(line)
+
+    def section(self, title: str) -> None:
+        """A heading."""
+        self.blank()
+        self._lines.append(self.paint(title, _BOLD))
+
+    def item(self, text: str, *codes: str, mark: str = "-") -> None:
+        """An item of a list."""
+        self.put(text, f"  {mark} ", None, *codes)
+
+    def command(self, command: str, indent: str) -> None:
+        """A command, unbroken so that it can be copied."""
+        if command:
+            self._lines.append(indent + self.paint("$ " + clean(command), _CYAN))
+
+
+def _headed(page: _Page, head: str, code: str, body: str, *codes: str) -> str:
+    """A labelled paragraph; returns the indent of what belongs under it."""
+    label = head + "  "
+    lines = wrap(body, page.width - columns(label))
+    page.raw(page.paint(head, _BOLD, code) + "  " + page.paint(lines[0], *codes))
+    indent = " " * columns(label)
+    for line in lines[1:]:
+        page.raw(indent + page.paint(line, *codes))
+    return indent
+
+
+def _verdict(page: _Page, answer: Answer) -> None:
+    root, w = answer.causes[0], page.words
+    hint = answer.outcome == "hint"
+    indent = _headed(page, w["hint" if hint else "cause"], _YELLOW if hint else _RED, clean(root.title), _BOLD)
+    whose = w["whose"].format(domain=domain(root, page.lang))
+    page.put(w["diagnosis"].format(sure=sure(root.confidence, page.lang), whose=whose), indent)
+    found = where(root, page.lang)
+    if found:
+        page.put(found, indent)
+    if hint:
+        page.put(w["hint.text"], indent)
+    if root.explanation and root.explanation != root.title:
+        page.blank()
+        page.put(clean(root.explanation), indent, None, _DIM)
+    if root.steps and not hint:
+        page.blank()
+        step = root.steps[0]
+        indent = _headed(page, w["now"], _GREEN, _with_risk(page, step), _BOLD)
+        page.command(step.get("command", ""), indent)
+
+
+def _with_risk(page: _Page, step: dict[str, str]) -> str:
+    risk = page.words.get(f"risk.{step.get('risk', 'none')}", "")
+    text = clean(step["text"])
+    return f"{text} [{risk}]" if risk and page.lang == "en" else f"{text}【{risk}】" if risk else text
+
+
+def _show_evidence(page: _Page, evidence: Where, *, all_of_it: bool, head: str = "") -> None:
+    page.put((f"{head}  " if head else "") + place(evidence), "  ", "  ", _CYAN)
+    text = clean(evidence.text)
+    if text:
+        lines = wrap(text, page.width - 6)
+        if len(lines) > _EVIDENCE_LINES and not all_of_it:
+            lines = [*lines[: _EVIDENCE_LINES - 1], shorten(" ".join(lines[_EVIDENCE_LINES - 1 :]), page.width - 6)]
+        for line in lines:
+            page.raw("    | " + line)
+
+
+def _evidence(page: _Page, root: Cause, *, verbose: bool) -> None:
+    if root.evidence:
+        page.section(page.words["evidence"])
+        for evidence in root.evidence:
+            _show_evidence(page, evidence, all_of_it=verbose)
+
+
+def _followers(page: _Page, answer: Answer) -> None:
+    found = followers(answer, "consequence")
+    if found:
+        page.section(page.words["explains"])
+    for follower in found:
+        page.item(_follower_text(page, follower.title, follower.where, follower.count, follower.evidence))
+
+
+def _follower_text(page: _Page, title: str, found: str, count: int, evidence: Where | None) -> str:
+    w = page.words
+    inside = [found] if found else []
+    if count > 1 and not found:
+        inside.append(w["times"].format(count=count))
+    if evidence is not None:
+        inside.append(place(evidence))
+    return title + (w["open"] + w["semicolon"].join(inside) + w["close"] if inside else "")
+
+
+def _further_steps(page: _Page, answer: Answer) -> None:
+    """The escalation behind the first step; for a hint all steps, since none of them is due yet."""
+    hint = answer.outcome == "hint"
+    steps = answer.causes[0].steps
+    first = 0 if hint else 1
+    if len(steps) <= first:
+        return
+    page.section(page.words["if_so" if hint else "then"])
+    for number, step in enumerate(steps[first:], first + 1):
+        page.put(_with_risk(page, step), f"  {number}. ")
+        page.command(step.get("command", ""), "     ")
+
+
+def _alternatives(page: _Page, answer: Answer) -> None:
+    others = [c for c in answer.causes if c.role == "alternative"]
+    if others:
+        page.section(page.words["alternatives"])
+    for other in others:
+        head = clean(other.title)
+        likely = page.words["percent"].format(percent=percent(other.confidence))
+        found = where(other, page.lang, with_time=False)
+        page.item(_follower_text(page, f"{likely}  {head}", found, 1, next(iter(other.evidence), None)))
+
+
+def _no_verdict(page: _Page, answer: Answer) -> None:
+    w = page.words
+    code = _GREEN if answer.outcome == "nothing_wrong" else _YELLOW
+    indent = _headed(page, w[answer.outcome], code, w[f"{answer.outcome}.text"])
+    if answer.outcome == "nothing_read":
+        for item in answer.not_read[:20]:
+            page.put(f"{clean(item.path)}{w['colon']}{clean(not_read_words(item.why, page.lang))}", indent)
+
+
+def _missing(page: _Page, answer: Answer) -> None:
+    wanted = still_missing(answer)
+    if not wanted:
+        return
+    key = "collect" if not answer.causes and answer.outcome != "nothing_wrong" else "missing"
+    page.section(page.words[key])
+    for item in wanted:
+        text = clean(item["what"])
+        page.item(text + (page.words["colon"] + clean(item["why"]) if item.get("why") else ""))
+        page.command(item.get("command", ""), "      ")
+
+
+def _foot(page: _Page, answer: Answer) -> None:
+    w = page.words
+    page.blank()
+    text = lines_read(answer.read, page.lang)
+    if answer.not_read:
+        text += w["comma"] + w["not_read.count"].format(count=len(answer.not_read)) + w["open"] + w["more.read"] + w["close"]
+    page.put(text + w["stop"], "", "", _DIM)
+
+
+def _timeline(page: _Page, answer: Answer) -> None:
+    rows = timeline(answer)
+    if not rows:
+        return
+    page.section(page.words["timeline"])
+    for moment, evidence in rows:
+        _show_evidence(page, evidence, all_of_it=False, head=moment or page.words["undated"])
+
+
+def _lists(page: _Page, answer: Answer) -> None:
+    w = page.words
+    page.section(f"{w['read']}{w['colon']}{lines_read(answer.read, page.lang)}")
+    for item in answer.read[:_MOST_LISTED]:
+        page.item(f"{clean(item.path)}{w['open']}{kind_words(clean(item.kind), page.lang)}{w['comma']}{_size(item.bytes)}{w['close']}")
+    _rest(page, len(answer.read))
+    if answer.not_read:
+        page.section(w["not_read"])
+    for gap in answer.not_read[:_MOST_LISTED]:
+        page.item(f"{clean(gap.path)}{w['colon']}{clean(not_read_words(gap.why, page.lang))}")
+    _rest(page, len(answer.not_read))
+
+
+def _rest(page: _Page, count: int) -> None:
+    if count > _MOST_LISTED:
+        page.item(page.words["more"].format(count=count - _MOST_LISTED), mark=" ")
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{count} B"
