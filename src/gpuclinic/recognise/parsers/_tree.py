@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 MAX_LEAVES = 20_000
 """More leaves than this are not looked at."""

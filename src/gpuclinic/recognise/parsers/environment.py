@@ -19,6 +19,7 @@ _INLINE = re.compile(r"(?:^|\s)(?P<name>[A-Z][A-Z0-9_]{2,60})=(?P<value>\"[^\"]*
 _PREFIXED = re.compile(
     r"^\s*(?:[$#>]\s+|\S+@\S+\s+)?(?:env\s+)?(?:[A-Z][A-Z0-9_]+=(?:\"[^\"]*\"|'[^']*'|[^\s\"']*)\s+)+[\w./-]+(?:\s|$)"
 )
+_SEVERAL = re.compile(r"^\s*[A-Z][A-Z0-9_]+=[^\s\"']*\s+[A-Z][A-Z0-9_]+=")
 _DOCKER = re.compile(r"(?:\s|^)(?:-e|--env)[ =][\"']?(?P<name>[A-Z][A-Z0-9_]{2,60})=(?P<value>[^\s\"']*)")
 _WANTED = re.compile(
     r"^(?:CUDA_|NCCL_|GLOO_|TP_SOCKET|UCX_|FI_|OMPI_|MPI|PMI|TORCH_|PYTORCH_|NVIDIA_|NVTE_|VLLM_|RAY_|SGLANG_|HIP_|"
@@ -40,6 +41,9 @@ def env_fact(document: Document, name: str, value: str, index: int, line: str, h
     shown = f"{name}=***" if secret else line
     items = [item for item in value.split(",") if item.strip()] if "VISIBLE_DEVICES" in name else []
     fields: dict[str, Scalar] = {"name": name, "value": value[:2000], "how": how}
+    if name.endswith("_IFNAME"):
+        first = value.strip().lstrip("=^").split(",")[0].split(":")[0].strip()
+        fields["first"], fields["excludes"], fields["many"] = first, value.strip().startswith("^"), "," in value
     if "VISIBLE_DEVICES" in name:
         numbers = [int(item) for item in items if re.fullmatch(r"\s*\d{1,4}\s*", item)]
         fields["device_count"] = len(items)
@@ -65,7 +69,7 @@ def parse_env(document: Document) -> list[Fact]:
             if "=" not in line and not line.lstrip().startswith(("setenv ", "ENV ")):
                 continue
             short = line[:4000]
-            if _PREFIXED.match(short):
+            if _PREFIXED.match(short) or _SEVERAL.match(short):
                 for match in _INLINE.finditer(short):
                     add(match["name"], match["value"].strip("\"'"), index, line, "set")
                 continue
