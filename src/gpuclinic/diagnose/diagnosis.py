@@ -7,6 +7,7 @@ import time as _time
 import msgspec
 
 from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signals
+from gpuclinic.diagnose.deaths import add_deaths, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.refine import refine
@@ -41,6 +42,7 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     signatures = {s.id: s for s in knowledge.signatures}
     add_signals(pool, reading, signatures)
     add_rules(pool, reading, knowledge)
+    add_deaths(pool, find_deaths(reading, pool))
     candidates = refine(pool.all(), pool, reading)
     link(candidates)
     roots = rank(candidates)

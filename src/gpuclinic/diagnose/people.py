@@ -6,13 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuclinic.diagnose.candidates import Candidate
+from gpuclinic.diagnose.deaths import table_pairs
 from gpuclinic.model import Fact, Signal
+
+_BY_ADDRESS = ("hw.", "driver.", "kernel.", "perf.clock", "vgpu.", "mig.")
 
 
 class People:
     """Maps of identities. Conflicting entries (two nodes with a GPU 0) are kept per host, and used without host only if all agree."""
 
     def __init__(self, signals: Iterable[Signal], facts: Iterable[Fact]) -> None:
+        self._pid_local: dict[int, int] = {}
         self._pid_rank: dict[tuple[str | None, int], int] = {}
         self._rank_pid: dict[int, set[int]] = {}
         self._index_bus: dict[int, set[str]] = {}
@@ -21,20 +25,23 @@ class People:
         self._bus_uuid: dict[str, str] = {}
         self._pid_bus: dict[int, set[str]] = {}
         self._pid_index: dict[int, set[int]] = {}
+        signals = list(signals)
+        pairs = table_pairs(signals)
         for signal in signals:
-            self._from_signal(signal)
+            self._from_signal(signal, pairs.get(signal.order))
         for fact in facts:
             if fact.kind == "gpu":
                 self._from_gpu(fact.fields)
             elif fact.kind == "gpu_process":
                 self._from_process(fact.fields)
 
-    def _from_signal(self, signal: Signal) -> None:
+    def _from_signal(self, signal: Signal, paired: int | None) -> None:
         groups = signal.groups
         pid = _integer(groups.get("pid"))
-        rank = _integer(groups.get("rank"))
-        if rank is None and pid is not None and "local_rank" in groups and "node" not in groups:
-            rank = _integer(groups["local_rank"]) if signal.rank is None else signal.rank
+        rank = paired if paired is not None else _integer(groups.get("rank"))
+        local = _integer(groups.get("local_rank"))
+        if pid is not None and rank is None and local is not None:
+            self._pid_local[pid] = local
         if pid is not None and rank is not None:
             self._pid_rank[(signal.host, pid)] = rank
             self._pid_rank.setdefault((None, pid), rank)
@@ -70,7 +77,10 @@ class People:
 
     def rank_of(self, pid: int, host: str | None = None) -> int | None:
         """The rank of a process."""
-        return self._pid_rank.get((host, pid), self._pid_rank.get((None, pid)))
+        known = self._pid_rank.get((host, pid), self._pid_rank.get((None, pid)))
+        if known is None and not self._pid_rank.keys() - {(None, pid)}:  # one node, as far as told: local rank is rank
+            return self._pid_local.get(pid)
+        return known
 
     def pid_of(self, rank: int) -> int | None:
         """The process of a rank, where only one is named."""
@@ -95,8 +105,8 @@ class People:
         if candidate.gpu is None and candidate.gpu_index is None and candidate.pid is not None and device_level:
             candidate.gpu = _only(self._pid_bus.get(candidate.pid))
             candidate.gpu_index = _only(self._pid_index.get(candidate.pid))
-        if candidate.gpu is None and candidate.gpu_index is not None:
-            candidate.gpu = self.bus_of(candidate.gpu_index)
+        if candidate.gpu is None and candidate.gpu_index is not None and candidate.cause.startswith(_BY_ADDRESS):
+            candidate.gpu = self.bus_of(candidate.gpu_index)  # elsewhere the index may be CUDA's own, which need not be nvidia-smi's
         if candidate.gpu is not None:
             candidate.gpu_index = candidate.gpu_index if candidate.gpu_index is not None else self.index_of(candidate.gpu)
             candidate.gpu_uuid = candidate.gpu_uuid or self._bus_uuid.get(candidate.gpu)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from gpuclinic.diagnose.candidates import Candidate, Pool
 from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.deaths import attach, find_deaths
+from gpuclinic.diagnose.health import weigh
+from gpuclinic.diagnose.memory import split
 from gpuclinic.diagnose.people import People
 from gpuclinic.knowledge.xids import recovery_action
 
@@ -14,11 +17,14 @@ _DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "ap
 def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Candidate]:
     """Candidates after all refinements, strongest first."""
     people = People(reading.signals, reading.facts)
+    weigh(candidates, reading)
     candidates = merge(candidates)
+    split(candidates, reading)
     _facts_against_guesses(candidates, pool)
     _own_verdict(candidates, reading)
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
+    attach(candidates, find_deaths(reading, pool))
     candidates.sort(key=lambda c: (-c.strength, c.order))
     return candidates
 

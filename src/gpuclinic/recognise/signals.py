@@ -52,7 +52,7 @@ class SignalMaker:
             if identity is None:
                 stamp = find_stamp(found.text) or _stamp_before(found.before)
                 identity = prefix_identity(found.text)
-            groups = {k: v for k, v in match.groupdict().items() if v is not None}
+            groups = _folded(match)
             count = self._counts[number] = self._counts.get(number, 0) + 1
             signal = self._make(signature, found, match, groups, stamp, identity)
             key = (number, signal.gpu, signal.pid, signal.rank, signal.host, groups.get("code"), groups.get("device"))
@@ -100,6 +100,16 @@ class SignalMaker:
     def order(self) -> int:
         """The order number of the last signal made."""
         return self._order
+
+
+def _folded(match: re.Match[str]) -> dict[str, str]:
+    """The named groups that took part. An expression cannot use a name twice, so pid2 means pid."""
+    groups: dict[str, str] = {}
+    for name, value in match.groupdict().items():
+        if value is not None:
+            groups[name] = value
+            groups.setdefault(name.rstrip("0123456789"), value)
+    return groups
 
 
 def _stamp_before(before: str) -> Stamp | None:

@@ -1,0 +1,75 @@
+"""Did anything fail at all? Runs that end well take the alarm out of lines that healthy runs print, too."""
+
+from __future__ import annotations
+
+from gpuclinic.diagnose.candidates import Candidate, Support
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.model import Signal
+
+_ENDED_WELL = ("run.completed", "run.exit_zero", "nccl.tests_ok", "slurm.job_state_completed", "elastic.finished", "k8s.completed")
+_RESULT = ("run.results_written", "run.accuracy", "run.checkpoint_saved")
+_PROGRESS = ("run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.meters_reversed", "run.hf_log", "tf.epoch", "tf.progbar", "run.served", "vllm.throughput")  # fmt: skip
+_DEATHS = (
+    "elastic.worker_failed", "elastic.child_failed", "elastic.table_root_cause", "lightning.child_terminated", "mpi.rank_signal", "mpi.hydra_exit",
+    "mpi.pals_rank", "slurm.task_signal", "slurm.step_failed", "slurm.job_state_failed", "systemd.main_killed", "python.called_process_signal",
+    "python.core_dumped", "python.segfault_pid", "deepspeed.killing",
+)  # fmt: skip
+_DEATH_WITH_CODE = ("slurm.task_exit", "k8s.exit_code", "systemd.exit_code", "docker.event_die", "deepspeed.return_code", "mpi.rank_exit", "run.exit_code")
+_UNBELIEVED = 0.45
+_PROVEN_FROM = 0.95
+
+
+class Health:
+    """How each source ended and whether anything died."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._well: dict[str, int] = {}
+        self._progress: dict[str, int] = {}
+        self._traceback: dict[str, int] = {}
+        self.died: list[Signal] = []
+        for signal in reading.signals:
+            source, order = signal.where.source, signal.order
+            if signal.signature in _ENDED_WELL:
+                self._well[source] = order
+            elif signal.signature in _RESULT or signal.signature in _PROGRESS:
+                self._progress[source] = order
+            elif signal.signature in _DEATHS or (signal.signature in _DEATH_WITH_CODE and signal.groups.get("exit", "0") not in ("0", "00")):
+                self.died.append(signal)
+            elif signal.signature == "python.traceback":
+                self._traceback[source] = order
+
+    def ended_well_after(self, source: str, order: int) -> bool:
+        """The source's run reports success later than this, and no traceback follows the report."""
+        well = self._well.get(source, -1)
+        return well > order and self._traceback.get(source, -1) < well
+
+    def went_on_after(self, source: str, order: int) -> bool:
+        """The source's run made progress after this."""
+        return self._progress.get(source, -1) > order or self._well.get(source, -1) > order
+
+
+def weigh(candidates: list[Candidate], reading: Reading) -> Health:
+    """Lowers supports that healthy runs print, too, where nothing failed or the run went on well."""
+    health = Health(reading)
+    proven = [s for c in candidates for s in c.supports if s.fatal and s.worth >= 0.6 and not _survived(s, health)]
+    failed = bool(health.died) or bool(proven)
+    for candidate in candidates:
+        for support in candidate.supports:
+            if not support.places:
+                continue
+            if _survived(support, health):
+                support.worth *= 0.3 if candidate.cause.startswith(("app.", "net.", "compat.", "storage.", "host.", "perf.")) else 0.7
+            elif not support.fatal and not failed:
+                support.worth *= _UNBELIEVED / max(_UNBELIEVED, support.worth)
+        candidate.settle()
+    return health
+
+
+def _survived(support: Support, health: Health) -> bool:
+    """The run that printed the line went on to a good end."""
+    if support.worth >= _PROVEN_FROM and support.fatal and not health.ended_well_after(support.places[0].source, support.order):
+        return False
+    place = support.places[0]
+    if health.ended_well_after(place.source, support.order):
+        return True
+    return not support.fatal and health.went_on_after(place.source, support.order)

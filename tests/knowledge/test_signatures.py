@@ -1,0 +1,62 @@
+"""Every signature's own lines: those that must match do, those that must not do not, by both engines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpuclinic.knowledge import Signature, load
+from gpuclinic.knowledge.causes import cause_ids
+from gpuclinic.model import ACTIONS, LEVEL_CONFIDENCE
+from gpuclinic.recognise.engine import AnchorEngine, Confirmer, make_engine
+from gpuclinic.recognise.patterns import for_hyperscan, longest_literal
+
+SIGNATURES = load().signatures
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda s: s.id)
+def test_lines_that_must_and_must_not_match(signature: Signature) -> None:
+    confirmer = Confirmer([signature])
+    assert signature.match
+    for line in signature.match:
+        assert confirmer.confirm(0, line), f"must match: {line!r}"
+    for line in signature.nomatch:
+        assert not confirmer.confirm(0, line), f"must not match: {line!r}"
+
+
+def test_ids_are_unique_and_fields_are_known() -> None:
+    ids = [s.id for s in SIGNATURES]
+    assert len(set(ids)) == len(ids)
+    causes = set(cause_ids())
+    for signature in SIGNATURES:
+        assert signature.level in LEVEL_CONFIDENCE
+        assert signature.role in ("root", "consequence")
+        assert bool(signature.cause) == (signature.level != "context"), signature.id
+        assert not signature.cause or signature.cause in causes, signature.id
+        assert not signature.action or signature.action in ACTIONS, signature.id
+        assert signature.source
+        assert set(signature.cleared_by) <= set(ids), signature.id
+
+
+@pytest.mark.parametrize("engine", [make_engine(SIGNATURES, ""), AnchorEngine(SIGNATURES)], ids=lambda e: e.name)
+def test_engine_nominates_every_must_match_line(engine: object) -> None:
+    missed = []
+    for number, signature in enumerate(SIGNATURES):
+        for line in signature.match:
+            hits: set[int] = set()
+            engine.scan(f"before\n{line}\nafter\n".encode(), lambda n, _at, hits=hits: hits.add(n))
+            if number not in hits:
+                missed.append((signature.id, line))
+    assert not missed
+
+
+def test_for_hyperscan_keeps_a_match_on_its_line() -> None:
+    assert re.search(for_hyperscan(r"a\s+b"), "a\nb") is None
+    assert re.search(for_hyperscan(r"a[^x]b"), "a\nb") is None
+    assert re.search(for_hyperscan(r"(?P<x>a)[\s]b"), "a b")
+
+
+def test_longest_literal_is_in_every_match() -> None:
+    assert longest_literal(r"CUDA error: (?:out|in) of memory!") == "CUDA error: "
+    assert longest_literal(r"(?:abc)?defg") == "defg"
