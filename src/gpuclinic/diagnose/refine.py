@@ -5,11 +5,12 @@ from __future__ import annotations
 from gpuclinic.diagnose.candidates import Candidate, Pool
 from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, find_deaths
+from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
 from gpuclinic.diagnose.memory import split
 from gpuclinic.diagnose.people import People
-from gpuclinic.knowledge.xids import recovery_action
 
 _DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock")
 
@@ -21,7 +22,8 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     candidates = merge(candidates)
     split(candidates, reading)
     _facts_against_guesses(candidates, pool)
-    _own_verdict(candidates, reading)
+    refine_hardware(candidates, reading)
+    blame(candidates, reading)
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
     attach(candidates, find_deaths(reading, pool))
@@ -77,16 +79,3 @@ def _facts_against_guesses(candidates: list[Candidate], pool: Pool) -> None:
     for candidate in candidates:
         if candidate.cause in pool.dropped and candidate.strength < 0.95:
             candidate.strength *= 0.3
-
-
-def _own_verdict(candidates: list[Candidate], reading: Reading) -> None:
-    """Xid 154 tells the driver's own verdict; the last one for a GPU outranks our tables."""
-    verdicts: dict[str | None, str] = {}
-    for signal in reading.signals:
-        if signal.signature == "nvrm.xid" and signal.groups.get("code") == "154":
-            action = recovery_action(signal.where.text)
-            if action and action != "none":
-                verdicts[signal.gpu] = action
-    for candidate in candidates:
-        if candidate.cause.startswith("hw.gpu.") and candidate.gpu in verdicts:
-            candidate.action = verdicts[candidate.gpu]

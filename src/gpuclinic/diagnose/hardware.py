@@ -1,0 +1,114 @@
+"""What the neighbours of a hardware or driver line add: whose process, which card behind which port, what to do."""
+
+from __future__ import annotations
+
+from gpuclinic.diagnose.candidates import Candidate
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.knowledge.xids import recovery_action
+from gpuclinic.model import Signal
+
+_NEIGHBOURS = 30
+_XIDS_OF_LINKS = frozenset({"74", *(str(code) for code in range(144, 151))})
+
+
+def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
+    """All of this module's refinements."""
+    by_id = reading.by_id()
+    xids = by_id.get("nvrm.xid", [])
+    _own_verdict(candidates, xids)
+    _replace_failed_memory(candidates)
+    _process_of_trace(candidates, by_id.get("kernel.comm", []))
+    _gpu_of_switch(candidates, xids)
+    _gpu_behind_port(candidates, reading)
+    _gpu_of_pid(candidates, xids)
+    _mismatch_by_hand(candidates, by_id.get("nvrm.api_mismatch_versions", []))
+
+
+def _own_verdict(candidates: list[Candidate], xids: list[Signal]) -> None:
+    """Xid 154 tells the driver's own verdict; the last one for a GPU outranks our tables."""
+    verdicts: dict[str | None, str] = {}
+    for signal in xids:
+        if signal.groups.get("code") == "154":
+            action = recovery_action(signal.where.text)
+            if action and action != "none":
+                verdicts[signal.gpu] = action
+    for candidate in candidates:
+        if candidate.cause.startswith("hw.gpu.") and candidate.gpu in verdicts:
+            candidate.action = verdicts[candidate.gpu]
+
+
+def _replace_failed_memory(candidates: list[Candidate]) -> None:
+    """Memory that cannot be retired or remapped any more is not cured by a reset."""
+    failed = {c.gpu for c in candidates if c.cause == "hw.gpu.row_remap_failed" and c.strength >= 0.8}
+    for candidate in candidates:
+        if candidate.cause in ("hw.gpu.ecc_uncorrectable", "hw.gpu.row_remap_failed") and candidate.gpu in failed:
+            candidate.action = "rma"
+
+
+def _process_of_trace(candidates: list[Candidate], comms: list[Signal]) -> None:
+    """The "CPU: 3 PID: 4711 Comm: python" line of a kernel report names its process."""
+    for candidate in candidates:
+        if candidate.pid is None and candidate.cause.startswith(("kernel.", "driver.bug")):
+            first = min((s for s in candidate.supports if s.worth >= 0.3 and s.places), key=lambda s: s.order, default=None)
+            if first is None:
+                continue
+            near = [s for s in comms if s.where.source == first.places[0].source and -_NEIGHBOURS <= s.order - first.order <= _NEIGHBOURS]
+            closest = min(near, key=lambda s: abs(s.order - first.order), default=None)
+            if closest is not None and closest.pid:
+                candidate.pid = closest.pid
+
+
+def _gpu_of_switch(candidates: list[Candidate], xids: list[Signal]) -> None:
+    """An SXid names the switch; the GPU on the far side of the link is named by the link's Xid."""
+    for candidate in candidates:
+        if candidate.cause == "hw.gpu.nvswitch_error":
+            linked = next((s for s in xids if s.groups.get("code") in _XIDS_OF_LINKS and s.gpu), None)
+            if linked is not None:
+                candidate.gpu = linked.gpu
+                candidate.gpus = [linked.gpu] if linked.gpu else []
+
+
+def _gpu_behind_port(candidates: list[Candidate], reading: Reading) -> None:
+    """PCIe lines name the port above the card; the card is the one whose bus the port leads to, or the only one with trouble."""
+    behind: dict[str, str] = {}
+    gpus: set[str] = set()
+    for fact in reading.facts:
+        if fact.kind == "gpu" and isinstance(fact.fields.get("bus_id"), str):
+            gpus.add(str(fact.fields["bus_id"]))
+        elif fact.kind == "pci_device":
+            address = str(fact.fields.get("address") or fact.key)
+            if fact.fields.get("is_gpu") or str(fact.fields.get("vendor", "")).startswith("10de"):
+                gpus.add(address)
+            if fact.fields.get("secondary_bus") is not None:
+                behind[f"{address[:5]}{fact.fields['secondary_bus']}:"] = address
+    lost = {s.gpu for s in reading.signals if s.gpu and s.signature.startswith("nvrm.")}
+    for candidate in candidates:
+        if not candidate.cause.startswith("hw.pcie.") or candidate.gpu is None or candidate.gpu in gpus | lost:
+            continue
+        port = candidate.gpu
+        below = [g for g in gpus | lost if g and behind.get(g[:8]) == port]
+        near = below or [g for g in lost if g] or [g for g in gpus if len(gpus) == 1]
+        if len(set(near)) == 1:
+            candidate.gpu = near[0]
+            candidate.gpu_index = None
+            candidate.gpus = [near[0] or ""]
+
+
+def _gpu_of_pid(candidates: list[Candidate], xids: list[Signal]) -> None:
+    """A process that was killed or crashed is named with its GPU by the driver's clean-up lines."""
+    by_pid = {s.pid: s.gpu for s in reversed(xids) if s.pid and s.gpu}
+    for candidate in candidates:
+        if candidate.gpu is None and candidate.gpu_index is None and candidate.pid in by_pid:
+            candidate.gpu = by_pid[candidate.pid]
+
+
+def _mismatch_by_hand(candidates: list[Candidate], versions: list[Signal]) -> None:
+    """Library and module of one branch but another build: an installation by hand, which a reboot does not cure."""
+    found: set[str] = set()
+    for signal in versions:
+        found |= {v for k, v in signal.groups.items() if k.endswith("version") and v}
+    branches = {v.rsplit(".", 1)[0] for v in found}
+    if len(found) == 2 and len(branches) == 1:
+        for candidate in candidates:
+            if candidate.cause == "driver.library_mismatch":
+                candidate.action = "reinstall_driver"
