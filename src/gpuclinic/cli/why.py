@@ -50,11 +50,11 @@ def run_why(options: argparse.Namespace) -> int:
         from gpuclinic.report.terminal import why_text
 
         colour = sys.stdout.isatty() and not options.no_color and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        sys.stdout.write(why_text(answer, colour=colour, width=_width(), verbose=options.verbose))
+        sys.stdout.write(why_text(answer, colour=colour, width=text_width(), verbose=options.verbose))
     return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
 
 
-def _width() -> int:
+def text_width() -> int:
     """Columns to write in: the terminal's, between 40 and 120; 100 where there is no terminal."""
     import shutil
 

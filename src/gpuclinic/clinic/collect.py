@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from gpuclinic.clinic.answer import Answer
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuclinic.clinic.answer import Answer
 
 _LOOKS: tuple[tuple[str, str, str, str, str, str], ...] = (
     (

@@ -103,6 +103,8 @@ def ranges(numbers: list[int]) -> str:
     for index, number in enumerate(ordered):
         if index + 1 == len(ordered) or ordered[index + 1] != number + 1:
             first = ordered[start]
-            out.append(str(first) if first == number else f"{first}-{number}" if number > first + 1 else f"{first},{number}")
+            out.append(
+                str(first) if first == number else f"{first}-{number}" if number > first + 1 else f"{first},{number}"
+            )
             start = index + 1
     return ",".join(out)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.clinic import Answer
-from gpuclinic.model import Cause, ReadItem, Stamp, Where
 from gpuclinic.recognise.timestamps import find_stamp
 from gpuclinic.report._layout import ranges
 from gpuclinic.report._words import words
 from gpuclinic.report.masking import clean
 
-VERDICT = 0.5
+if TYPE_CHECKING:
+    from gpuclinic.clinic import Answer
+    from gpuclinic.model import Cause, ReadItem, Stamp, Where
+
 _SUB_HEALTHY = {"reset_gpu", "reboot"}
 _FAULTY = {"rma", "reseat_or_power"}
 
@@ -23,7 +24,7 @@ class Follower(NamedTuple):
 
     title: str
     where: str
-    count: int
+    times: int
     evidence: Where | None
 
 
@@ -45,7 +46,13 @@ def domain(cause: Cause, lang: str) -> str:
     text = w.get(f"domain.{cause.domain}", cause.domain)
     grade = ""
     if cause.domain == "node" and cause.id.startswith("hw."):
-        grade = w["grade.sub_healthy"] if cause.action in _SUB_HEALTHY else w["grade.faulty"] if cause.action in _FAULTY else ""
+        grade = (
+            w["grade.sub_healthy"]
+            if cause.action in _SUB_HEALTHY
+            else w["grade.faulty"]
+            if cause.action in _FAULTY
+            else ""
+        )
     return f"{text}{w['comma']}{grade}" if grade else text
 
 
@@ -62,7 +69,12 @@ def where(cause: Cause, lang: str, *, with_time: bool = True) -> str:
     w = words(lang)
     parts: list[str] = []
     if len(cause.gpus) > 1 and not cause.gpu:
-        parts.append(w["gpus"].format(count=len(cause.gpus)) + w["colon"] + ", ".join(cause.gpus[:4]) + ("…" if len(cause.gpus) > 4 else ""))
+        parts.append(
+            w["gpus"].format(count=len(cause.gpus))
+            + w["colon"]
+            + ", ".join(cause.gpus[:4])
+            + ("…" if len(cause.gpus) > 4 else "")
+        )
     elif cause.gpu and cause.gpu_index is not None and ":" in cause.gpu:
         parts.append(w["gpu.both"].format(gpu=cause.gpu, index=cause.gpu_index))
     elif cause.gpu and ":" in cause.gpu:
@@ -101,7 +113,9 @@ def followers(answer: Answer, role: str) -> list[Follower]:
             key = "ranks" if len(set(places)) > 1 else "rank"
             text = w[key].format(ranks=ranges(places))
         else:
-            text = clean(" · ".join(dict.fromkeys(filter(None, (where(c, answer.lang, with_time=False) for c in group)))))
+            text = clean(
+                " · ".join(dict.fromkeys(filter(None, (where(c, answer.lang, with_time=False) for c in group))))
+            )
         first = next((e for c in group for e in c.evidence), None)
         out.append(Follower(clean(title), text, len(group), first))
     return out
@@ -128,7 +142,7 @@ def timeline(answer: Answer) -> list[tuple[str, Where]]:
             seen.add(key)
             moment = _moment(find_stamp(evidence.text), year)
             if moment is None and number == 0 and cause.time:
-                moment = (datetime.datetime.fromisoformat(cause.time).replace(tzinfo=datetime.timezone.utc), when(cause.time))
+                moment = (dt.datetime.fromisoformat(cause.time).replace(tzinfo=dt.timezone.utc), when(cause.time))
             if moment is None:
                 undated.append(("", evidence))
             else:
@@ -138,12 +152,12 @@ def timeline(answer: Answer) -> list[tuple[str, Where]]:
     return [(text, evidence) for _, _, text, evidence in dated] + undated
 
 
-def _moment(stamp: Stamp | None, year: int | None) -> tuple[datetime.datetime, str] | None:
+def _moment(stamp: Stamp | None, year: int | None) -> tuple[dt.datetime, str] | None:
     """A stamp of the wall clock as a moment and as text; a year that the log leaves out is taken from elsewhere."""
     if stamp is None or stamp.uptime:
         return None
     try:
-        moment = datetime.datetime.fromtimestamp(stamp.seconds, datetime.timezone.utc)
+        moment = dt.datetime.fromtimestamp(stamp.seconds, dt.timezone.utc)
         if stamp.yearless and year is not None:
             moment = moment.replace(year=year)
     except (OverflowError, ValueError, OSError):

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Any
+import datetime as dt
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuclinic import __version__
-from gpuclinic.clinic import Answer
 from gpuclinic.clinic.collect import still_missing
 from gpuclinic.report.masking import cleaned
+
+if TYPE_CHECKING:
+    from gpuclinic.clinic import Answer
+    from gpuclinic.model import Cause
 
 
 def envelope(kind: str, lang: str, host: str | None = None, boot_id: str | None = None) -> dict[str, Any]:
     """The fields that every JSON object has."""
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return {"schema": 1, "kind": kind, "version": __version__, "host": host, "boot_id": boot_id, "time": now, "lang": lang}
+    now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+    return {
+        "schema": 1,
+        "kind": kind,
+        "version": __version__,
+        "host": host,
+        "boot_id": boot_id,
+        "time": now,
+        "lang": lang,
+    }
 
 
 def why_json(answer: Answer) -> str:
@@ -37,7 +48,7 @@ def as_text(body: dict[str, Any]) -> str:
     return msgspec.json.format(msgspec.json.encode(cleaned(body)), indent=1).decode()
 
 
-def _cause(cause: Any) -> dict[str, Any]:
+def _cause(cause: Cause) -> dict[str, Any]:
     out: dict[str, Any] = msgspec.to_builtins(cause)
     out.update(out.pop("extra") or {})
     return out

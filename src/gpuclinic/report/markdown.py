@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.clinic import Answer
 from gpuclinic.clinic.collect import still_missing
-from gpuclinic.model import Cause
 from gpuclinic.report._view import domain, followers, lines_read, percent, place, sure, where
 from gpuclinic.report._words import action_words, not_read_words, words
 from gpuclinic.report.masking import clean
+
+if TYPE_CHECKING:
+    from gpuclinic.clinic import Answer
+    from gpuclinic.model import Cause
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!])")
 
@@ -26,11 +29,20 @@ def why_markdown(answer: Answer) -> str:
         others = [c for c in answer.causes if c.role == "alternative"]
         if others:
             out += ["", f"### {w['alternatives']}", ""]
-            out += [f"- {_text(c.title)}{w['open']}{w['percent'].format(percent=percent(c.confidence))}{w['close']}" for c in others]
+            out += [
+                f"- {_text(c.title)}{w['open']}{w['percent'].format(percent=percent(c.confidence))}{w['close']}"
+                for c in others
+            ]
     else:
         out += [f"## {w[answer.outcome]}", "", w[f"{answer.outcome}.text"]]
         if answer.outcome == "nothing_read":
-            out += ["", *(f"- {_code(item.path)}{w['colon']}{_text(not_read_words(item.why, answer.lang))}" for item in answer.not_read[:20])]
+            out += [
+                "",
+                *(
+                    f"- {_code(item.path)}{w['colon']}{_text(not_read_words(item.why, answer.lang))}"
+                    for item in answer.not_read[:20]
+                ),
+            ]
     _missing(out, answer)
     if answer.notes:
         out += ["", f"### {w['notes']}", "", *(f"- {_text(note)}" for note in answer.notes)]
@@ -108,7 +120,9 @@ def _followers(out: list[str], answer: Answer) -> None:
         inside = [_text(follower.where)] if follower.where else []
         if follower.evidence is not None:
             inside.append(_code(place(follower.evidence)))
-        out.append(f"- {_text(follower.title)}" + (w["open"] + w["semicolon"].join(inside) + w["close"] if inside else ""))
+        out.append(
+            f"- {_text(follower.title)}" + (w["open"] + w["semicolon"].join(inside) + w["close"] if inside else "")
+        )
 
 
 def _steps(out: list[str], answer: Answer) -> None:
@@ -136,5 +150,3 @@ def _missing(out: list[str], answer: Answer) -> None:
         why = w["colon"] + _text(item["why"]) if item.get("why") else ""
         command = f"{w['semicolon']}{_code(item['command'])}" if item.get("command") else ""
         out.append(f"- {_text(item['what'])}{why}{command}")
-
-

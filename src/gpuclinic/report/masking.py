@@ -6,7 +6,6 @@ Every form of an answer passes through `clean`, JSON included: answers are paste
 from __future__ import annotations
 
 import re
-from typing import Any
 
 HIDDEN = "***"
 
@@ -25,30 +24,73 @@ _SHORT_PREFIXES = (
 )
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----).*?(?:(-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----)|\Z)", re.DOTALL), rf"\1{HIDDEN}\2"),
+    (
+        re.compile(
+            r"(-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----).*?(?:(-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----)|\Z)",
+            re.DOTALL,
+        ),
+        rf"\1{HIDDEN}\2",
+    ),
     (re.compile(r"\beyJ[\w-]{8,2000}\.[\w-]{8,4000}(?:\.[\w-]{0,2000})?"), HIDDEN),
     (re.compile(rf"\b(?:{_SHORT_PREFIXES})"), HIDDEN),
-    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,100}):[^\s/@\"']{1,200}@", re.IGNORECASE), rf"\1:{HIDDEN}@"),
+    (
+        re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,100}):[^\s/@\"']{1,200}@", re.IGNORECASE),
+        rf"\1:{HIDDEN}@",
+    ),
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[\w.~+%-]{16,200}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
-    (re.compile(r"((?:authorization|proxy-authorization|x-api-key|x-auth-token)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?:(bearer|basic|token|digest)\s+)?[^\s\"',]{4,2000}", re.IGNORECASE), rf"\1\2 {HIDDEN}"),
+    (
+        re.compile(
+            r"((?:authorization|proxy-authorization|x-api-key|x-auth-token)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?:(bearer|basic|token|digest)\s+)?[^\s\"',]{4,2000}",
+            re.IGNORECASE,
+        ),
+        rf"\1\2 {HIDDEN}",
+    ),
     (re.compile(r"\b(bearer\s+)(?=[\w.~+/-]{0,400}\d)[\w.~+/-]{16,4000}=*", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(r"([?&](?:[\w-]{0,30}(?:token|sig|signature|secret|password|key|credential|code))=)[^&\s\"'#]{4,1000}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"([?&](?:[\w-]{0,30}(?:token|sig|signature|secret|password|key|credential|code))=)[^&\s\"'#]{4,1000}",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
     (re.compile(r"(/(?:hooks?|bot/v2/hook|services|webhook)/)[\w/-]{16,200}"), rf"\1{HIDDEN}"),
     # NAME=value, "name": "value", --name value
-    (re.compile(rf"((?<![a-z])(?:[a-z0-9]{{1,30}}[-_.]){{0,4}}{_NAMED}(?:[-_][a-z0-9]{{1,20}})?[\"']?\s{{0,3}}(?:=|:|=>)\s{{0,3}})(?!\s|=|\*\*\*){_QUOTED}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(rf"(--(?:[a-z0-9]{{1,30}}[-_]){{0,4}}(?:{_NAMED}|token)\s{{1,3}})(?!-){_QUOTED}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            rf"((?<![a-z])(?:[a-z0-9]{{1,30}}[-_.]){{0,4}}{_NAMED}(?:[-_][a-z0-9]{{1,20}})?[\"']?\s{{0,3}}(?:=|:|=>)\s{{0,3}})(?!\s|=|\*\*\*){_QUOTED}",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (
+        re.compile(rf"(--(?:[a-z0-9]{{1,30}}[-_]){{0,4}}(?:{_NAMED}|token)\s{{1,3}})(?!-){_QUOTED}", re.IGNORECASE),
+        rf"\1{HIDDEN}",
+    ),
     (re.compile(r"(\b[A-Z][A-Z0-9_]{0,40}_TOKEN\s?=\s?)[\"']?[^\s\"',;]{6,400}"), rf"\1{HIDDEN}"),
-    (re.compile(r"((?<![\w-])token[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?=[^\s\"',;&]{0,400}\d)(?=[^\s\"',;&]{0,400}[a-zA-Z])[\w.~+/-]{16,400}=*", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(r"(\b(?:wandb\s+login|huggingface-cli\s+login\s+--token|sshpass\s+-p)(?:\s+--relogin)?\s+)\S{4,200}"), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"((?<![\w-])token[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?=[^\s\"',;&]{0,400}\d)(?=[^\s\"',;&]{0,400}[a-zA-Z])[\w.~+/-]{16,400}=*",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (
+        re.compile(
+            r"(\b(?:wandb\s+login|huggingface-cli\s+login\s+--token|sshpass\s+-p)(?:\s+--relogin)?\s+)\S{4,200}"
+        ),
+        rf"\1{HIDDEN}",
+    ),
     (re.compile(r"(\bcurl\b[^\n]{0,300}?\s(?:-u|--user)\s+[^\s:]{1,100}:)\S{1,200}"), rf"\1{HIDDEN}"),
-)  # fmt: skip
+)
 _WORTH_A_LOOK = re.compile(
     r"pass|pwd|secret|token|key|credential|://|bearer|authoriz|eyJ|[a-z0-9]{2,9}[_-][A-Za-z0-9]{8}|AKI|ASIA|LTAI|AIza|AROA|AIDA|/hook|login|curl|sshpass|ya29",
     re.IGNORECASE,
 )
 _BREAKS = re.compile(r"[\t\n\r\x0b\x0c\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,10}[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[@-Z\\-_])|\x9b[0-?]{0,40}[ -/]{0,10}[@-~]")
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]{0,40}[ -/]{0,10}[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[@-Z\\-_])|\x9b[0-?]{0,40}[ -/]{0,10}[@-~]"
+)
 
 
 def mask(text: str) -> str:
@@ -73,7 +115,7 @@ def clean(text: str) -> str:
     return harmless(mask(text))
 
 
-def cleaned(value: Any) -> Any:
+def cleaned(value: object) -> object:
     """The same for every text inside lists and dictionaries."""
     if isinstance(value, str):
         return clean(value)

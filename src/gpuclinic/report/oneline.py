@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from gpuclinic.clinic import Answer
+from typing import TYPE_CHECKING
+
 from gpuclinic.clinic.collect import still_missing
 from gpuclinic.report._layout import shorten
 from gpuclinic.report._view import domain, percent, place, sure, where
 from gpuclinic.report._words import words
 from gpuclinic.report.masking import clean
+
+if TYPE_CHECKING:
+    from gpuclinic.clinic import Answer
 
 _EVIDENCE_COLUMNS = 160
 
@@ -25,7 +29,9 @@ def why_oneline(answer: Answer) -> str:
     evidence = f"{place(first)} {shorten(clean(first.text), _EVIDENCE_COLUMNS)}".strip() if first else ""
     if answer.outcome == "hint":
         values = {"title": clean(root.title), "percent": percent(root.confidence), "missing": missing}
-        return w["oneline.hint"].format(where=w["comma"] + found if found else "", evidence=_ended(evidence, w["stop"]), **values)
+        return w["oneline.hint"].format(
+            where=w["comma"] + found if found else "", evidence=_ended(evidence, w["stop"]), **values
+        )
     step = clean(root.steps[0]["text"]) if root.steps else ""
     return w["oneline.cause"].format(
         title=clean(root.title).rstrip(".。"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from gpuclinic.clinic import Answer
+from typing import TYPE_CHECKING
+
 from gpuclinic.clinic.collect import still_missing
-from gpuclinic.model import Cause, Where
 from gpuclinic.report._layout import columns, shorten, wrap
+from gpuclinic.report._page import Page
 from gpuclinic.report._view import domain, followers, lines_read, percent, place, sure, timeline, where
 from gpuclinic.report._words import kind_words, not_read_words, words
 from gpuclinic.report.masking import clean
+
+if TYPE_CHECKING:
+    from gpuclinic.clinic import Answer
+    from gpuclinic.model import Cause, Where
 
 _BOLD, _DIM, _RED, _YELLOW, _GREEN, _CYAN = "1", "2", "31", "33", "32", "36"
 _EVIDENCE_LINES = 3
@@ -17,7 +22,7 @@ _MOST_LISTED = 200
 
 def why_text(answer: Answer, *, colour: bool, width: int, verbose: bool) -> str:
     """An answer of `why` as text of this width."""
-    page = _Page(answer.lang, width, colour=colour)
+    page = Page(answer.lang, width, colour=colour)
     if answer.causes:
         _verdict(page, answer)
         _evidence(page, answer.causes[0], verbose=verbose)
@@ -42,55 +47,7 @@ def why_text(answer: Answer, *, colour: bool, width: int, verbose: bool) -> str:
     return page.text()
 
 
-class _Page:
-    """Lines of a width, with colours where wanted."""
-
-    def __init__(self, lang: str, width: int, *, colour: bool) -> None:
-        self.lang = lang
-        self.words = words(lang)
-        self.width = width
-        self._colour = colour
-        self._lines: list[str] = []
-
-    def paint(self, text: str, *codes: str) -> str:
-        """The text in colours."""
-        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._colour and text else text
-
-    def text(self) -> str:
-        """All lines."""
-        return "\n".join(self._lines) + "\n"
-
-    def blank(self) -> None:
-        """An empty line, never two."""
-        if self._lines and self._lines[-1]:
-            self._lines.append("")
-
-    def put(self, text: str, first: str = "", rest: str | None = None, *codes: str) -> None:
-        """A paragraph: first goes before its first line, rest before the others."""
-        rest = " " * columns(first) if rest is None else rest
-        for number, line in enumerate(wrap(text, self.width - max(columns(first), columns(rest)))):
-            self._lines.append((first if number == 0 else rest) + self.paint(line, *codes))
-
-    def raw(self, line: str) -> None:
-        """A line as it is."""
-        self._lines.append(line)
-
-    def section(self, title: str) -> None:
-        """A heading."""
-        self.blank()
-        self._lines.append(self.paint(title, _BOLD))
-
-    def item(self, text: str, *codes: str, mark: str = "-") -> None:
-        """An item of a list."""
-        self.put(text, f"  {mark} ", None, *codes)
-
-    def command(self, command: str, indent: str) -> None:
-        """A command, unbroken so that it can be copied."""
-        if command:
-            self._lines.append(indent + self.paint("$ " + clean(command), _CYAN))
-
-
-def _headed(page: _Page, head: str, code: str, body: str, *codes: str) -> str:
+def _headed(page: Page, head: str, code: str, body: str, *codes: str) -> str:
     """A labelled paragraph; returns the indent of what belongs under it."""
     label = head + "  "
     lines = wrap(body, page.width - columns(label))
@@ -101,7 +58,7 @@ def _headed(page: _Page, head: str, code: str, body: str, *codes: str) -> str:
     return indent
 
 
-def _verdict(page: _Page, answer: Answer) -> None:
+def _verdict(page: Page, answer: Answer) -> None:
     root, w = answer.causes[0], page.words
     hint = answer.outcome == "hint"
     indent = _headed(page, w["hint" if hint else "cause"], _YELLOW if hint else _RED, clean(root.title), _BOLD)
@@ -122,13 +79,13 @@ def _verdict(page: _Page, answer: Answer) -> None:
         page.command(step.get("command", ""), indent)
 
 
-def _with_risk(page: _Page, step: dict[str, str]) -> str:
+def _with_risk(page: Page, step: dict[str, str]) -> str:
     risk = page.words.get(f"risk.{step.get('risk', 'none')}", "")
     text = clean(step["text"])
     return f"{text} [{risk}]" if risk and page.lang == "en" else f"{text}【{risk}】" if risk else text
 
 
-def _show_evidence(page: _Page, evidence: Where, *, all_of_it: bool, head: str = "") -> None:
+def _show_evidence(page: Page, evidence: Where, *, all_of_it: bool, head: str = "") -> None:
     page.put((f"{head}  " if head else "") + place(evidence), "  ", "  ", _CYAN)
     text = clean(evidence.text)
     if text:
@@ -139,22 +96,22 @@ def _show_evidence(page: _Page, evidence: Where, *, all_of_it: bool, head: str =
             page.raw("    | " + line)
 
 
-def _evidence(page: _Page, root: Cause, *, verbose: bool) -> None:
+def _evidence(page: Page, root: Cause, *, verbose: bool) -> None:
     if root.evidence:
         page.section(page.words["evidence"])
         for evidence in root.evidence:
             _show_evidence(page, evidence, all_of_it=verbose)
 
 
-def _followers(page: _Page, answer: Answer) -> None:
+def _followers(page: Page, answer: Answer) -> None:
     found = followers(answer, "consequence")
     if found:
         page.section(page.words["explains"])
     for follower in found:
-        page.item(_follower_text(page, follower.title, follower.where, follower.count, follower.evidence))
+        page.item(_follower_text(page, follower.title, follower.where, follower.times, follower.evidence))
 
 
-def _follower_text(page: _Page, title: str, found: str, count: int, evidence: Where | None) -> str:
+def _follower_text(page: Page, title: str, found: str, count: int, evidence: Where | None) -> str:
     w = page.words
     inside = [found] if found else []
     if count > 1 and not found:
@@ -164,7 +121,7 @@ def _follower_text(page: _Page, title: str, found: str, count: int, evidence: Wh
     return title + (w["open"] + w["semicolon"].join(inside) + w["close"] if inside else "")
 
 
-def _further_steps(page: _Page, answer: Answer) -> None:
+def _further_steps(page: Page, answer: Answer) -> None:
     """The escalation behind the first step; for a hint all steps, since none of them is due yet."""
     hint = answer.outcome == "hint"
     steps = answer.causes[0].steps
@@ -177,7 +134,7 @@ def _further_steps(page: _Page, answer: Answer) -> None:
         page.command(step.get("command", ""), "     ")
 
 
-def _alternatives(page: _Page, answer: Answer) -> None:
+def _alternatives(page: Page, answer: Answer) -> None:
     others = [c for c in answer.causes if c.role == "alternative"]
     if others:
         page.section(page.words["alternatives"])
@@ -188,7 +145,7 @@ def _alternatives(page: _Page, answer: Answer) -> None:
         page.item(_follower_text(page, f"{likely}  {head}", found, 1, next(iter(other.evidence), None)))
 
 
-def _no_verdict(page: _Page, answer: Answer) -> None:
+def _no_verdict(page: Page, answer: Answer) -> None:
     w = page.words
     code = _GREEN if answer.outcome == "nothing_wrong" else _YELLOW
     indent = _headed(page, w[answer.outcome], code, w[f"{answer.outcome}.text"])
@@ -197,7 +154,7 @@ def _no_verdict(page: _Page, answer: Answer) -> None:
             page.put(f"{clean(item.path)}{w['colon']}{clean(not_read_words(item.why, page.lang))}", indent)
 
 
-def _missing(page: _Page, answer: Answer) -> None:
+def _missing(page: Page, answer: Answer) -> None:
     wanted = still_missing(answer)
     if not wanted:
         return
@@ -209,16 +166,22 @@ def _missing(page: _Page, answer: Answer) -> None:
         page.command(item.get("command", ""), "      ")
 
 
-def _foot(page: _Page, answer: Answer) -> None:
+def _foot(page: Page, answer: Answer) -> None:
     w = page.words
     page.blank()
     text = lines_read(answer.read, page.lang)
     if answer.not_read:
-        text += w["comma"] + w["not_read.count"].format(count=len(answer.not_read)) + w["open"] + w["more.read"] + w["close"]
+        text += (
+            w["comma"]
+            + w["not_read.count"].format(count=len(answer.not_read))
+            + w["open"]
+            + w["more.read"]
+            + w["close"]
+        )
     page.put(text + w["stop"], "", "", _DIM)
 
 
-def _timeline(page: _Page, answer: Answer) -> None:
+def _timeline(page: Page, answer: Answer) -> None:
     rows = timeline(answer)
     if not rows:
         return
@@ -227,11 +190,13 @@ def _timeline(page: _Page, answer: Answer) -> None:
         _show_evidence(page, evidence, all_of_it=False, head=moment or page.words["undated"])
 
 
-def _lists(page: _Page, answer: Answer) -> None:
+def _lists(page: Page, answer: Answer) -> None:
     w = page.words
     page.section(f"{w['read']}{w['colon']}{lines_read(answer.read, page.lang)}")
     for item in answer.read[:_MOST_LISTED]:
-        page.item(f"{clean(item.path)}{w['open']}{kind_words(clean(item.kind), page.lang)}{w['comma']}{_size(item.bytes)}{w['close']}")
+        page.item(
+            f"{clean(item.path)}{w['open']}{kind_words(clean(item.kind), page.lang)}{w['comma']}{_size(item.bytes)}{w['close']}"
+        )
     _rest(page, len(answer.read))
     if answer.not_read:
         page.section(w["not_read"])
@@ -240,7 +205,7 @@ def _lists(page: _Page, answer: Answer) -> None:
     _rest(page, len(answer.not_read))
 
 
-def _rest(page: _Page, count: int) -> None:
+def _rest(page: Page, count: int) -> None:
     if count > _MOST_LISTED:
         page.item(page.words["more"].format(count=count - _MOST_LISTED), mark=" ")
 
