@@ -71,10 +71,17 @@ def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: st
     return Cause(
         key=key, role=role, id=candidate.cause, confidence=sure, domain=info.domain, title=printable(title)[:300],
         explanation=" ".join([getattr(info, f"text_{suffix}"), *candidate.notes]).strip(), action=candidate.action or info.action, steps=steps[:8],
-        evidence=choose_evidence(best), explains=[], gpu=candidate.gpu or _index_text(candidate), gpu_index=candidate.gpu_index,
+        evidence=choose_evidence(best), explains=[], gpu=_named_gpu(candidate), gpu_index=candidate.gpu_index,
         gpu_uuid=candidate.gpu_uuid, gpus=candidate.gpus, pid=candidate.pid, rank=candidate.rank, host=candidate.host,
         time=_time(candidate, timeline),
     )  # fmt: skip
+
+
+def _named_gpu(candidate: Candidate) -> str | None:
+    """The address; for what an application said of its own device, the index it used (CUDA's order need not be the bus's)."""
+    if candidate.gpu_index is not None and candidate.cause.startswith(("app.cuda_oom", "compat.", "app.visible", "app.vram", "process.orphan")):
+        return str(candidate.gpu_index)
+    return candidate.gpu or _index_text(candidate)
 
 
 def _index_text(candidate: Candidate) -> str | None:

@@ -70,6 +70,7 @@ def table_pairs(signals: Iterable[Signal]) -> dict[int, int]:
 def find_deaths(reading: Reading, pool: Pool) -> list[Death]:
     """Every death told, first ones first; lines about the same pid are joined."""
     pairs = table_pairs(reading.signals)
+    killed = {s.pid for s in reading.signals if s.signature == "deepspeed.killing" and s.pid is not None}
     found: dict[tuple[str | None, int | None, int | None], Death] = {}
     for signal in reading.signals:
         if signal.signature in _NOT_A_DEATH or not ({"exit", "signal", "signum", "signal_name"} & signal.groups.keys()):
@@ -80,10 +81,14 @@ def find_deaths(reading: Reading, pool: Pool) -> list[Death]:
         if number is None and code in (0, None):
             continue
         rank = pairs.get(signal.order, signal.rank)
-        key = (None if signal.pid else signal.host, signal.pid, None if signal.pid else rank)
+        pid = signal.pid
+        if signal.signature == "deepspeed.return_code":  # its launcher names the process in the line before
+            pid = pid if pid is not None or len(killed) != 1 else next(iter(killed))
+            rank = int(signal.groups["local_rank"]) if rank is None and "local_rank" in signal.groups else rank
+        key = (None if pid else signal.host, pid, None if pid else rank)
         death = found.get(key)
         if death is None:
-            found[key] = Death(number, code, signal.pid, rank, signal.host, signal.order, pool.timeline.clock(signal), [signal.where])
+            found[key] = Death(number, code, pid, rank, signal.host, signal.order, pool.timeline.clock(signal), [signal.where])
         else:
             death.number = death.number or number
             death.rank = rank if rank is not None else death.rank
@@ -92,6 +97,7 @@ def find_deaths(reading: Reading, pool: Pool) -> list[Death]:
     return sorted(found.values(), key=lambda d: (d.moment.seconds if d.moment and d.moment.clock == "wall" else 0.0, d.order))
 
 
+_MEMORY_KILLS = ("host.oom_killer", "host.cgroup_oom", "host.memory_pressure", "process.killed")
 _BY_SIGNAL = {9: ("process.killed", 0.36), 11: ("process.segfault", 0.66), 7: ("host.shm_exhausted", 0.5), 4: ("compat.host_libs", 0.4)}
 
 
@@ -112,7 +118,10 @@ def add_deaths(pool: Pool, deaths: list[Death]) -> None:
 def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
     """Gives the candidates of memory kills the rank of the victim, and the launcher's line as further evidence."""
     by_pid = {d.pid: d for d in deaths if d.pid is not None}
+    killed = [d for d in deaths if d.number == 9 and (d.pid is not None or d.rank is not None)]
     for candidate in candidates:
+        if candidate.pid is None and len(killed) == 1 and candidate.cause in _MEMORY_KILLS:
+            candidate.pid, candidate.rank = killed[0].pid, killed[0].rank
         death = by_pid.get(candidate.pid) if candidate.pid is not None else None
         if death is None:
             continue

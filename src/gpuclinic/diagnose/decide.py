@@ -68,10 +68,21 @@ def same_host(first: str, second: str) -> bool:
 
 
 def rank(candidates: list[Candidate]) -> list[Candidate]:
-    """Roots by merit, each at once followed by nothing; consequences come later, through explained_by."""
+    """Roots by merit; consequences hang on them through explained_by."""
     roots = [c for c in candidates if c.explained_by is None and c.strength >= _LEAST]
     roots.sort(key=lambda c: (-merit(c, candidates), c.order))
+    for root in roots:
+        _victims(root, [c for c in candidates if c is not root and _root_of(c) is root])
     return roots
+
+
+def _victims(root: Candidate, followers: list[Candidate]) -> None:
+    """A cause that names no process (a file system, a card) is about the process in which it was seen first."""
+    followers.sort(key=lambda c: (-c.strength, c.order))
+    if root.pid is None and root.rank is None:
+        for name in ("pid", "rank"):
+            value = next((getattr(c, name) for c in followers if getattr(c, name) is not None), None)
+            setattr(root, name, value)
 
 
 def merit(candidate: Candidate, candidates: list[Candidate]) -> float:

@@ -10,6 +10,7 @@ from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signal
 from gpuclinic.diagnose.deaths import add_deaths, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.refine import refine
 from gpuclinic.diagnose.timeline import Timeline
 from gpuclinic.knowledge import Knowledge
@@ -46,4 +47,7 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     candidates = refine(pool.all(), pool, reading)
     link(candidates)
     roots = rank(candidates)
+    people = People(reading.signals, reading.facts)
+    for root in roots:
+        people.complete(root, device_level=False)
     return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=bool(reading.sources) and not roots, notes=[])

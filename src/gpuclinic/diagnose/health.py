@@ -15,6 +15,8 @@ _DEATHS = (
     "python.core_dumped", "python.segfault_pid", "deepspeed.killing",
 )  # fmt: skip
 _DEATH_WITH_CODE = ("slurm.task_exit", "k8s.exit_code", "systemd.exit_code", "docker.event_die", "deepspeed.return_code", "mpi.rank_exit", "run.exit_code")
+_SILENT = ("compat.", "net.rdma_fallback", "perf.", "hw.", "driver.", "sec.", "app.silent_death", "process.orphan", "host.cpu", "storage.slow", "container.")
+"""Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
 _UNBELIEVED = 0.45
 _PROVEN_FROM = 0.95
 
@@ -51,13 +53,13 @@ class Health:
 def weigh(candidates: list[Candidate], reading: Reading) -> Health:
     """Lowers supports that healthy runs print, too, where nothing failed or the run went on well."""
     health = Health(reading)
-    proven = [s for c in candidates for s in c.supports if s.fatal and s.worth >= 0.6 and not _survived(s, health)]
+    proven = [s for c in candidates for s in c.supports if s.fatal and s.worth >= 0.6 and s.places and not _survived(c, s, health)]
     failed = bool(health.died) or bool(proven)
     for candidate in candidates:
         for support in candidate.supports:
             if not support.places:
                 continue
-            if _survived(support, health):
+            if _survived(candidate, support, health):
                 support.worth *= 0.3 if candidate.cause.startswith(("app.", "net.", "compat.", "storage.", "host.", "perf.")) else 0.7
             elif not support.fatal and not failed:
                 support.worth *= _UNBELIEVED / max(_UNBELIEVED, support.worth)
@@ -65,8 +67,10 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
     return health
 
 
-def _survived(support: Support, health: Health) -> bool:
+def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
     """The run that printed the line went on to a good end."""
+    if support.fatal and candidate.cause.startswith(_SILENT):
+        return False
     if support.worth >= _PROVEN_FROM and support.fatal and not health.ended_well_after(support.places[0].source, support.order):
         return False
     place = support.places[0]

@@ -7,9 +7,10 @@ from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, find_deaths
+from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
-from gpuclinic.diagnose.memory import split
+from gpuclinic.diagnose.memory import biggest_holder, split
 from gpuclinic.diagnose.people import People
 
 _DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock")
@@ -18,9 +19,12 @@ _DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "ap
 def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Candidate]:
     """Candidates after all refinements, strongest first."""
     people = People(reading.signals, reading.facts)
+    weaken_generic(candidates)
     weigh(candidates, reading)
     candidates = merge(candidates)
     split(candidates, reading)
+    biggest_holder(candidates)
+    find_leak(candidates, reading)
     _facts_against_guesses(candidates, pool)
     refine_hardware(candidates, reading)
     blame(candidates, reading)

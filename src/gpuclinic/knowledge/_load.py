@@ -41,7 +41,7 @@ def _files() -> list[Path]:
 
 
 def _stamp(files: list[Path]) -> str:
-    digest = hashlib.blake2b(f"{__version__} {sys.version_info[:2]} 1".encode(), digest_size=12)
+    digest = hashlib.blake2b(f"{__version__} {sys.version_info[:2]} 2".encode(), digest_size=12)
     for path in files:
         status = path.stat()
         digest.update(f"{path} {status.st_size} {status.st_mtime_ns}".encode())

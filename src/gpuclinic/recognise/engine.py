@@ -48,11 +48,11 @@ class HyperscanEngine:
                 database = None
         if database is None:
             database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-            caseless = hyperscan.HS_FLAG_CASELESS
+            lines, caseless = hyperscan.HS_FLAG_MULTILINE, hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_CASELESS
             database.compile(
                 expressions=[*(for_hyperscan(s.pattern).encode() for s in signatures), b"\\x1b"],
                 ids=list(range(len(signatures) + 1)),
-                flags=[*(caseless if s.ignore_case else 0 for s in signatures), hyperscan.HS_FLAG_SINGLEMATCH],
+                flags=[*(caseless if s.ignore_case else lines for s in signatures), hyperscan.HS_FLAG_SINGLEMATCH],
             )
             if stamp:
                 write_cache(name, hyperscan.dumpb(database))
@@ -90,7 +90,7 @@ class AnchorEngine:
             if len(literal) >= 4:
                 self._anchors.setdefault(literal.encode(), []).append(number)
             else:
-                flags = re.IGNORECASE if signature.ignore_case else 0
+                flags = re.MULTILINE | (re.IGNORECASE if signature.ignore_case else 0)
                 self._anywhere.append((number, re.compile(for_hyperscan(signature.pattern).encode(), flags)))
 
     def scan(self, buffer: memoryview | bytes, hit: Hit) -> None:

@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 _TOKEN = re.compile(r"\\.|\(\?P<\w+>|\[\^?|\]|[^\\\[\]()]+|.", re.DOTALL)
-_ONE_LINE_CLASSES = {r"\s": r"[ \t\r\f\v]", r"\D": r"[^0-9\n]", r"\W": r"[^0-9A-Za-z_\n]", r"\S": r"[^ \t\r\n\f\v]"}
-_IN_CLASS = {r"\s": r" \t\r\f\v"}
+_ONE_LINE_CLASSES = {r"\s": r"[ \t\r\f\x0b]", r"\D": r"[^0-9\n]", r"\W": r"[^0-9A-Za-z_\n]", r"\S": r"[^ \t\r\n\f\x0b]"}
+_LOOSE_END = re.compile(r"(?:(?<!\\)\.\*\??|(?<!\\)\.\{0,\d+\}\??|\((?:\?:)?\.\*\)\??)+$")
+"""What a match may end in without being decided by it; left off, since Hyperscan would report every end in the line."""
+_IN_CLASS = {r"\s": r" \t\r\f\x0b"}
 
 
 def for_hyperscan(pattern: str) -> str:
@@ -27,7 +29,7 @@ def for_hyperscan(pattern: str) -> str:
             out.append((_IN_CLASS if inside else _ONE_LINE_CLASSES).get(token, token))
         else:
             out.append(token)
-    return "".join(out)
+    return _LOOSE_END.sub("", "".join(out))
 
 
 def longest_literal(pattern: str) -> str:

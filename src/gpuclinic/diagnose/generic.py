@@ -1,0 +1,67 @@
+"""Generic lines give way to specific ones: an exception's last line to what it says, growing memory to a leak."""
+
+from __future__ import annotations
+
+from gpuclinic.diagnose.candidates import Candidate, Support
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.memory import size_in_bytes
+from gpuclinic.model import LEVEL_CONFIDENCE, Signal
+
+_NEAR_LINES = 6
+_GENERIC = ("python.error", "python.process_pool", "exit.", "death.", "vllm.engine", "elastic.")
+
+
+def weaken_generic(candidates: list[Candidate]) -> None:
+    """An "ordinary exception" within a few lines of a recognised error of the same source is that error, told again."""
+    specific: dict[str, list[int]] = {}
+    for candidate in candidates:
+        for support in candidate.supports:
+            if not support.id.startswith(_GENERIC) and support.worth >= 0.5 and support.role == "root":
+                for place in support.places:
+                    if place.line is not None:
+                        specific.setdefault(place.source, []).append(place.line)
+    for candidate in candidates:
+        if candidate.cause != "app.exception":
+            continue
+        for support in candidate.supports:
+            if support.id.startswith("python.error") and any(
+                place.line is not None and any(abs(place.line - line) <= _NEAR_LINES for line in specific.get(place.source, ())) for place in support.places
+            ):
+                support.worth = min(support.worth, 0.2)
+        candidate.settle()
+
+
+def find_leak(candidates: list[Candidate], reading: Reading) -> Candidate | None:
+    """The out-of-memory that ends a steady rise over many steps, as a leak; memory that the framework only reserves does not count."""
+    ooms = [c for c in candidates if c.cause.startswith("app.cuda_oom") and c.strength >= 0.5]
+    if not ooms:
+        return None
+    by_source: dict[str, list[tuple[Signal, float]]] = {}
+    for signal in reading.signals:
+        if signal.signature in ("torch.memory_step", "torch.memory_line"):
+            size = size_in_bytes(signal.groups.get("mem_allocated") or signal.groups.get("memory"))
+            if size is not None:
+                by_source.setdefault(f"{signal.where.source} {signal.rank}", []).append((signal, size))
+    for series in by_source.values():
+        if rises([size for _, size in series]):
+            oom = ooms[0]
+            picked = [series[0][0], series[len(series) // 2][0], series[-1][0]]
+            oom.cause, oom.action = "app.vram_leak", ""
+            oom.supports.append(Support(id="memory.steady_rise", worth=LEVEL_CONFIDENCE["strong"], places=[s.where for s in picked], order=oom.order))
+            oom.settle()
+            return oom
+    return None
+
+
+def rises(sizes: list[float]) -> bool:
+    """At least eight values that grow by a third or more, hardly ever falling.
+
+    >>> rises([1, 2, 3, 4, 5, 6, 7, 8]), rises([5, 9, 9, 9, 9, 9, 9, 9]), rises([1, 8, 2, 8, 2, 8, 2, 8])
+    (True, False, False)
+    """
+    if len(sizes) < 8 or sizes[-1] < 1.33 * sizes[0]:
+        return False
+    ups = sum(b > a for a, b in zip(sizes, sizes[1:], strict=False))
+    downs = sum(b < 0.98 * a for a, b in zip(sizes, sizes[1:], strict=False))
+    warm = sizes[len(sizes) // 4]  # the first steps always grow: caches and optimizer states fill
+    return ups >= 0.6 * (len(sizes) - 1) and downs <= 0.1 * len(sizes) and sizes[-1] >= 1.15 * warm
