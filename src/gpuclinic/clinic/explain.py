@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 _ASKED = re.compile(
     r"(?P<topic>sxid|xid|exit|signal|sig|errno|cuda|cudnn|cublas|nccl|nvml|slurm|k8s|kubernetes|kubectl"
-    r"|cause|finding|rule|signature|退出码|退出状态|信号|returncode|return|rc)"
-    r"(?:[ _-]?(?:error|err|code|status|result|return|state|reason|exit|job|node|pod|event|错误码?|错误|码|状态|原因))*?"
-    r"\s*[:=#]?\s*(?P<code>.*)",
+    r"|cause|finding|rule|signature|退出码|退出状态|返回|信号|returncode|return|rc)"
+    r"(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_FILLER = re.compile(
+    r"[\s_:=#(：]*(?:(?:error|err|code|status|result|return|returncode|state|reason|exit|signal|job|node|pod|event|number|no\.?)(?![A-Za-z_])"
+    r"|错误码?|码|状态|原因|值)[\s:=#(：]*",
+    re.IGNORECASE,
+)  # fmt: skip
 _TOPIC_WORDS = {
-    "sig": "signal", "信号": "signal", "退出码": "exit", "退出状态": "exit", "return": "exit", "returncode": "exit", "rc": "exit",
+    "sig": "signal", "信号": "signal", "退出码": "exit", "退出状态": "exit", "返回": "exit",
+    "return": "exit", "returncode": "exit", "rc": "exit",
     "kubernetes": "k8s", "kubectl": "k8s", "rule": "finding", "signature": "finding",
 }  # fmt: skip
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]{1,8}|\d{1,10})")
@@ -36,7 +41,8 @@ _SXID_LINE = re.compile(
     r"\bSXid \([^)]{1,60}\): (?P<code>\d{1,5})(?:, (?P<word>Fatal|Non-?fatal))?(?P<text>[^\n]*)", re.IGNORECASE
 )
 _TOKEN = re.compile(
-    r"\b[A-Za-z][A-Za-z0-9]*(?:_[A-Z0-9]+)+\b|\b(?:cuda|nccl)[A-Z]\w+\b|\bSIG[A-Z]{2,8}\b|\bE[A-Z]{3,14}\b"
+    r"\b[A-Za-z][A-Za-z0-9]*(?:_[A-Z0-9]+)+\b|\b(?:cuda|nccl)[A-Z]\w+\b|\bSIG[A-Z]{2,8}\b"
+    r"|\bE[A-Z]{3,14}\b|\b[A-Z]{0,4}[A-Z][a-z]+[A-Z]\w+\b"
 )
 _ESCALATIONS: dict[str, tuple[str, ...]] = {
     "restart_app": ("collect_evidence",),
@@ -76,30 +82,42 @@ def explain(topic: str, lang: str = "en") -> Explanation:
     text = " ".join(topic.split()) if "\n" not in topic.strip() else topic.strip()
     if not text:
         raise UserError("nothing to explain: give a code, a name or a line, for instance: gpuclinic explain xid 79")
-    return (
-        _asked(text, lang) or _named(text, lang) or _line(text, lang) or _mentioned(text, lang) or _unknown(text, lang)
-    )
+    return _asked(text, lang) or _named(text, lang) or _line(text, lang) or _unknown(text, lang)
 
 
 def _asked(text: str, lang: str) -> Explanation | None:
-    """`xid 79` and the like: a topic and a code or name."""
+    """`xid 79` and the like: a topic and a code or name, with words as "error" or "code" between them."""
     found = _ASKED.fullmatch(text)
     if found is None:
         return None
-    word, code = found["topic"].lower(), found["code"].strip()
-    topic = _TOPIC_WORDS.get(word, word)
-    number = int(code, 0) if _NUMBER.fullmatch(code) and not re.fullmatch(r"[-+]?0\d+", code) else None
+    word, code = found["topic"].lower(), found["rest"].strip(" \t:=#_：")
+    while code:
+        answer = _asked_for(_TOPIC_WORDS.get(word, word), code, lang)
+        if answer is not None:
+            return answer
+        shorter = _FILLER.sub("", code, count=1) if _FILLER.match(code) else ""
+        code = shorter if shorter != code else ""
+    return None
+
+
+def _asked_for(topic: str, code: str, lang: str) -> Explanation | None:
+    digits = re.fullmatch(r"(" + _NUMBER.pattern + r")(?:[\s:,;()：，].{0,200})?", code, re.DOTALL)
+    number = _integer(digits[1]) if digits else None
     if topic in ("xid", "sxid"):
         return _from_xid(xid_info(topic, number), lang) if number is not None and number >= 0 else None
     if topic in ("cause", "finding"):
-        return _identity(code, lang) if code else None
+        return _identity(code, lang)
     if topic == "exit":
         return _exit(code, number, lang)
     if number is not None:
-        rows = by_code(topic, number)
+        rows = by_code(topic, number) or by_name(code, topic)
         return _from_code(rows, lang) if rows else _unlisted(topic, number, lang)
-    rows = by_name(code, topic) or by_name(f"{topic}{code}", topic) if code else []
+    rows = by_name(code, topic) or by_name(f"{topic}{code}", topic)
     return _from_code(rows, lang) if rows else None
+
+
+def _integer(text: str) -> int:
+    return int(text, 16) if "0x" in text.lower() else int(text)
 
 
 def _exit(code: str, number: int | None, lang: str) -> Explanation | None:
@@ -107,7 +125,7 @@ def _exit(code: str, number: int | None, lang: str) -> Explanation | None:
     if pair:
         number = -int(pair[2]) if pair[2] != "0" else int(pair[1])
     if number is None:
-        rows = by_name(code) if code else []
+        rows = by_name(code, "exit") or by_name(code, "signal")
         return _from_code(rows, lang) if rows else None
     rows = by_code("exit", number)
     if rows:
@@ -135,7 +153,8 @@ def _identity(identity: str, lang: str) -> Explanation | None:
         if known == wanted and known != "unknown":
             return _from_cause(known, lang)
     knowledge = load()
-    for row in (*knowledge.rules, *knowledge.signatures):
+    rows: list[Signature | Rule] = [*knowledge.rules, *knowledge.signatures]
+    for row in rows:
         if row.id.casefold() == wanted:
             return _from_row(row, lang, "finding", {})
     return None
@@ -163,6 +182,10 @@ def _line(text: str, lang: str) -> Explanation | None:
         }
         return msgspec.structs.replace(found, decoded={**decoded, "look_at": fault.look_at or None})
     best = _recognised(text)
+    if best is None or not best[0].cause:
+        named = _mentioned(text, lang)
+        if named is not None:
+            return named
     return _from_row(best[0], lang, "line", best[1]) if best else None
 
 
@@ -200,7 +223,7 @@ def _unknown(text: str, lang: str) -> Explanation:
     suggestions = near(text)
     if lang == "zh":
         words = "未能识别。" + (
-            "您是否想查：" + "、".join(suggestions) + "？"
+            f"是否想查：{'、'.join(suggestions)}？"
             if suggestions
             else "请粘贴完整日志行，或用 gpuclinic why 分析整个文件。"
         )
@@ -214,11 +237,11 @@ def _unknown(text: str, lang: str) -> Explanation:
 def near(text: str) -> list[str]:
     """Topics that may have been meant, at most six."""
     if _NUMBER.fullmatch(text):
-        number = int(text, 0) if not re.fullmatch(r"[-+]?0\d+", text) else int(text)
+        number = _integer(text)
         found = [f"{kind} {number}" for kind in ("xid", "sxid") if (kind, number) in catalogue()]
         return (found + [f"{topic} {number}" for topic in ("exit", *TOPICS[:-1]) if by_code(topic, number)])[:6]
     knowledge = load()
-    names = [*cause_ids(), *all_names(), *(row.id for row in (*knowledge.rules, *knowledge.signatures))]
+    names = [*cause_ids(), *all_names(), *(r.id for r in knowledge.rules), *(s.id for s in knowledge.signatures)]
     folded = {name.casefold(): name for name in reversed(names) if name != "unknown"}
     wanted = text.casefold()
     close = difflib.get_close_matches(wanted, folded, n=4, cutoff=0.6)

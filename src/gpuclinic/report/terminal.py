@@ -8,7 +8,7 @@ from gpuclinic.clinic.collect import still_missing
 from gpuclinic.report._layout import columns, shorten, wrap
 from gpuclinic.report._page import Page
 from gpuclinic.report._view import domain, followers, lines_read, percent, place, sure, timeline, where
-from gpuclinic.report._words import kind_words, not_read_words, words
+from gpuclinic.report._words import kind_words, not_read_words
 from gpuclinic.report.masking import clean
 
 if TYPE_CHECKING:
@@ -194,9 +194,8 @@ def _lists(page: Page, answer: Answer) -> None:
     w = page.words
     page.section(f"{w['read']}{w['colon']}{lines_read(answer.read, page.lang)}")
     for item in answer.read[:_MOST_LISTED]:
-        page.item(
-            f"{clean(item.path)}{w['open']}{kind_words(clean(item.kind), page.lang)}{w['comma']}{_size(item.bytes)}{w['close']}"
-        )
+        kind = kind_words(clean(item.kind), page.lang)
+        page.item(f"{clean(item.path)}{w['open']}{kind}{w['comma']}{_size(item.bytes)}{w['close']}")
     _rest(page, len(answer.read))
     if answer.not_read:
         page.section(w["not_read"])
