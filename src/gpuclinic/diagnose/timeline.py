@@ -92,7 +92,7 @@ class Timeline:
         return _in_year(stamp.seconds, year - 1 if late else year)
 
     def _boot_times(self, signals: list[Signal]) -> dict[tuple[str, int], float]:
-        """Boot moments: by (source, boot) from shared messages; by host, and for all, from lines with both clocks."""
+        """Boot moments by (source, boot) from shared messages; by host, and for all, from lines with both clocks."""
         walls: dict[str, list[float]] = {}
         both: dict[str, list[float]] = {}
         for signal in signals:
