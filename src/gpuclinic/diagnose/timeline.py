@@ -32,8 +32,8 @@ class Timeline:
     """Turns a signal's stamp into a Clock.
 
     Years left out are filled in from stamps that have one; without any, a log that runs over New Year keeps its order.
-    Uptimes are joined to wall time by messages that another log shows with wall time, by lines that show both, or by the
-    known time of boot.
+    Uptimes are joined to wall time by messages that another log shows with wall time, by lines that show both, or by
+    the known time of boot.
     """
 
     def __init__(self, signals: list[Signal], known_years: list[int], facts: Iterable[Fact] = ()) -> None:
