@@ -8,7 +8,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "nvidia-smi",
         (
-            r"NVIDIA-SMI\s+\d{3}[\d.]*\s+(?:Driver|KMD) Version",
+            r"NVIDIA-SMI[ \t]+\d{3}[\d.]*\s+(?:Driver|KMD) Version",
             r"[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F] +(?:On|Off|N/A)\b",
             r"^\|? *GPU +(?:GI +CI +)?PID +Type +Process name",
             r"^\|? *No running processes found",
@@ -20,7 +20,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "nvidia-smi -q",
-        (r"=+NVSMI LOG=+", r"^\s*Attached GPUs\s*: \d", r"^\s*GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\s*$"),
+        (r"=NVSMI LOG=", r"^[ \t]{0,80}Attached GPUs *: \d", r"^[ \t]{0,80}GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F][ \t]*$"),
         "nvidia_smi_query:parse_query",
     ),
     Entry(
@@ -28,14 +28,14 @@ ENTRIES: tuple[Entry, ...] = (
         (r"<nvidia_smi_log>", r"nvsmi_device_v\d+\.dtd", r"<gpu id=\"[0-9A-Fa-f:.]{7,}\">"),
         "nvidia_smi_xml:parse_xml",
     ),
-    Entry("nvidia-smi -L", (r"^[\s>|]*GPU \d{1,3}: .{1,80} \(UUID: ",), "nvidia_smi_list:parse_list"),
+    Entry("nvidia-smi -L", (r"^[ \t>|]{0,80}GPU \d{1,3}: .{1,80} \(UUID: ",), "nvidia_smi_list:parse_list"),
     Entry(
         "nvidia-smi --version",
         (r"^(?:NVML|DRIVER|KMD) version\s*: ", r"NVML library version: \d"),
         "nvidia_smi_list:parse_versions",
     ),
     Entry(
-        "nvidia-smi mig", (r"^\| GPU +(?:instance|Instance)", r"^\|\s+\d+\s+MIG \d+[gc]\."), "nvidia_smi_list:parse_mig"
+        "nvidia-smi mig", (r"^\| GPU +(?:instance|Instance)", r"^\|[ \t]+\d+[ \t]+MIG \d+[gc]\."), "nvidia_smi_list:parse_mig"
     ),
     Entry("nvidia-smi -pm", (r"[Pp]ersistence mode (?:for|is already \w+ for) GPU",), "nvidia_smi_list:parse_settings"),
     Entry(
@@ -43,16 +43,16 @@ ENTRIES: tuple[Entry, ...] = (
         (
             r"^[a-z][\w.]*(?: \[[^\]\n]*\])?, (?:[a-z][\w.]*(?: \[[^\]\n]*\])?, ?)*(?:pci\.bus_id|gpu_bus_id|gpu_uuid|uuid|gpu_name|name|index|utilization\.gpu|memory\.used|temperature\.gpu|power\.draw|pstate)\b",
             r"^(?:index|name|uuid|timestamp|pci\.bus_id|gpu_uuid|gpu_name|pid|utilization\.gpu|memory\.used|temperature\.gpu|power\.draw)(?: \[[^\]\n]*\])?, ?[a-z][\w.]*",
-            r"--query-(?:gpu|compute-apps)[= ]\S+ .*noheader",
+            r"--query-(?:gpu|compute-apps)[= ]\S{1,4000} .{0,200}noheader",
         ),
         "nvidia_smi_csv:parse_csv",
     ),
-    Entry("nvidia-smi dmon/pmon", (r"^[\s>]*# ?(?:Date +Time +|Time +)?gpu +\w",), "nvidia_smi_mon:parse_monitor"),
-    Entry("nvidia-smi topo", (r"^[\s>|]*(?:\x1b\[4m)?\s*GPU0\s+(?:GPU1|CPU Affinity)",), "topo:parse_topo"),
+    Entry("nvidia-smi dmon/pmon", (r"^[ \t>]{0,80}# ?(?:Date +Time +|Time +)?gpu +\w",), "nvidia_smi_mon:parse_monitor"),
+    Entry("nvidia-smi topo", (r"^[ \t>|]{0,80}(?:\x1b\[4m)?[ \t]{0,20}GPU0[ \t]+(?:GPU1|CPU Affinity)",), "topo:parse_topo"),
     Entry(
         "nvidia-smi nvlink",
         (
-            r"^[\s>|]*Link \d{1,2}: (?:\d+(?:\.\d+)? GB/s|<inactive>|[A-Z][\w ]+:)",
+            r"^[ \t>|]{0,80}Link \d{1,2}: (?:\d+(?:\.\d+)? GB/s|<inactive>|[A-Z][\w ]+:)",
             r"Unable to retrieve NVLink information",
             r"(?:Nvlink queries are not supported|does not have or support Nvlink)",
         ),
@@ -67,8 +67,8 @@ ENTRIES: tuple[Entry, ...] = (
         "lspci",
         (
             r"^(?:[0-9a-f]{4,5}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [A-Z0-9][\w /()-]+?(?: \[[0-9a-f]{4}\])?: .*NVIDIA",
-            r"^\s+ACSCtl:",
-            r"^\s+LnkSta:",
+            r"^[ \t]{1,80}ACSCtl:",
+            r"^[ \t]{1,80}LnkSta:",
         ),
         "lspci:parse_lspci",
     ),
@@ -81,15 +81,15 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "modules:parse_lsmod",
     ),
-    Entry("/proc/driver/nvidia/version", (r"NVRM version:\s+NVIDIA UNIX",), "modules:parse_driver_version"),
+    Entry("/proc/driver/nvidia/version", (r"NVRM version:[ \t]+NVIDIA UNIX",), "modules:parse_driver_version"),
     Entry(
         "dkms status",
-        (r"^\s*[\w.+-]+[/,] ?\d[\w.+~-]*(?:, [\w.+~-]+, [\w-]+)?\s*: (?:installed|built|added|broken|failed)",),
+        (r"^[ \t]{0,80}[\w.+-]+[/,] ?\d[\w.+~-]*(?:, [\w.+~-]+, [\w-]+)?[ \t]*: (?:installed|built|added|broken|failed)",),
         "modules:parse_dkms",
     ),
     Entry("modinfo", (r"^filename: +/\S+\.ko", r"modinfo: ERROR: Module \S+ not found"), "modules:parse_modinfo"),
     Entry("kernel module files", (r"^/lib/modules/\S+/nvidia[\w-]*\.ko",), "modules:parse_module_files"),
-    Entry("mokutil", (r"^\s*Secure ?Boot(?: is)?:? (?:enabled|disabled)",), "modules:parse_secure_boot"),
+    Entry("mokutil", (r"^[ \t]{0,80}Secure ?Boot(?: is)?:? (?:enabled|disabled)",), "modules:parse_secure_boot"),
     Entry(
         "device nodes",
         (
@@ -99,7 +99,7 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "modules:parse_device_nodes",
     ),
-    Entry("pip list", (r"^Package +Version", r"^[A-Za-z0-9][\w.-]*==\d[\w.+!-]*\s*$"), "pyenv:parse_pip"),
+    Entry("pip list", (r"^Package +Version", r"^[A-Za-z0-9][\w.-]*==\d[\w.+!-]*[ \t]*$"), "pyenv:parse_pip"),
     Entry("conda list", (r"^# packages in environment at ", r"^# +Name +Version +Build"), "pyenv:parse_conda"),
     Entry(
         "driver packages",
@@ -109,24 +109,24 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "pyenv:parse_system_packages",
     ),
-    Entry("collect_env", (r"^\s*PyTorch version: ",), "torch_env:parse_collect_env"),
-    Entry("python -c", (r"python[\d.]* +-c +['\"].*torch",), "torch_env:parse_prints"),
+    Entry("collect_env", (r"^[ \t]{0,80}PyTorch version: ",), "torch_env:parse_collect_env"),
+    Entry("python -c", (r"python[\d.]{0,8} {1,4}-c {1,4}['\"].{0,200}torch",), "torch_env:parse_prints"),
     Entry(
         "ldd",
         (
-            r"^\s+[\w.+-]+\.so[\w.]* => (?:/\S+ \(0x|not found)",
+            r"^[ \t]{1,80}[\w.+-]+\.so[\w.]* => (?:/\S+ \(0x|not found)",
             r"version [`'‘]GLIBC\w*_[\d.]+['’] not found \(required by",
         ),
         "ldd:parse_ldd",
     ),
-    Entry("RDMA ports", (r"^\s*CA '[\w.-]+'", r"^Infiniband device '", r"^\s*hca_id:\s"), "rdma:parse_ports"),
+    Entry("RDMA ports", (r"^[ \t]{0,80}CA '[\w.-]+'", r"^Infiniband device '", r"^[ \t]{0,80}hca_id:\s"), "rdma:parse_ports"),
     Entry(
         "rdma link",
-        (r"^\s*(?:\d+/\d+: |link )[\w.-]+/\d+:? .*state \w+", r"^\s*\w+ port \d+ ==> \S+ \((?:Up|Down)\)"),
+        (r"^[ \t]{0,80}(?:\d+/\d+: |link )[\w.-]+/\d+:? .*state \w+", r"^[ \t]{0,80}\w+ port \d+ ==> \S+ \((?:Up|Down)\)"),
         "rdma:parse_links",
     ),
     Entry("perfquery", (r"^# Port (?:extended )?counters:",), "rdma:parse_perfquery"),
-    Entry("show_gids", (r"^DEV\s+PORT\s+INDEX\s+GID",), "rdma:parse_gids"),
+    Entry("show_gids", (r"^DEV[ \t]+PORT[ \t]+INDEX[ \t]+GID",), "rdma:parse_gids"),
     Entry("ethtool -S", (r"^NIC statistics:",), "rdma:parse_ethtool"),
     Entry(
         "/sys/class/infiniband",

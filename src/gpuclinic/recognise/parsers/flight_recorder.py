@@ -17,12 +17,8 @@ _MOST_OPEN = 40
 
 def is_dump(head: bytes) -> bool:
     """The first bytes of a file look like a flight recorder's pickle."""
-    return (
-        (head[:1] == b"\x80"
-        and head[1:2] in b"\x02\x03\x04\x05"
-        and b"pg_config" in head[:4096])
-        or (head[:1] == b"\x80" and b"entries" in head[:65536] and b"version" in head[:256])
-    )
+    pickled = head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    return pickled and (b"pg_config" in head[:4096] or (b"version" in head[:256] and b"entries" in head[:65536]))
 
 
 def parse_dump(source: str, data: bytes, host: str | None = None) -> list[Fact]:

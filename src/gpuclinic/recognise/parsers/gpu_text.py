@@ -10,7 +10,9 @@ from gpuclinic.model import Document, Fact, Stamp, Where
 Scalar = str | int | float | bool | None
 """What a field of a fact may be."""
 
-_ADDRESS = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?![0-9A-Fa-f:])")
+_ADDRESS = re.compile(
+    r"(?<![0-9A-Fa-f])(?<![0-9A-Fa-f]:)(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?![0-9A-Fa-f:])"
+)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _MISSING = frozenset(
     "n/a|not available|not supported|requested functionality has been deprecated|unknown|none|-|".split("|")
@@ -39,7 +41,7 @@ _DATE_START = re.compile(
 def pci_address(text: str) -> str | None:
     """The first PCI address in the text as "0000:9a:00.0"; None where there is none."""
     found = _ADDRESS.search(text)
-    if not found:
+    if not found or (found[1] is None and found[4] is None):
         return None
     domain, bus, device, function = found.groups()
     short = (domain or "0").lower().lstrip("0").rjust(4, "0")

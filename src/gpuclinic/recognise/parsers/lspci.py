@@ -50,7 +50,7 @@ def parse_lspci(document: Document) -> list[Fact]:
             continue
         _detail(current, line, index)
     _place(drafts)
-    kept = [d for d in drafts if d.fields["is_gpu"] or d.fields["class"] != "PCI bridge" or len(d.fields) > 8]
+    kept = [d for d in drafts if d.fields["is_gpu"] or d.fields["pci_class"] != "PCI bridge" or len(d.fields) > 8]
     return [*(d.fact() for d in kept), *_count(document, drafts)]
 
 
@@ -69,7 +69,7 @@ def _device(document: Document, found: re.Match[str], index: int, line: str) -> 
         is_gpu=nvidia and found["cls"].startswith(_GPU_CLASSES),
         is_nvswitch=nvidia and found["cls"] == "Bridge",
     )
-    draft.fields["class"] = found["cls"]
+    draft.fields["pci_class"] = found["cls"]
     if draft.fields["is_gpu"]:
         draft.fields["gpu"] = address
     if ids:

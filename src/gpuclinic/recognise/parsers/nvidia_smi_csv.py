@@ -69,7 +69,7 @@ _FLAG_TEXT = {"0": "No", "1": "Yes"}
 def _columns(line: str) -> list[str] | None:
     """The column names of a csv header, without their units; None where the line is none."""
     cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) < 2 or len(cells) > 200:
+    if len(cells) < 2 or len(cells) > 500:
         return None
     names = []
     for cell in cells:
@@ -78,7 +78,7 @@ def _columns(line: str) -> list[str] | None:
             return None
         names.append(found.group(1).replace("clocks_throttle_reasons", "clocks_event_reasons"))
     known = sum(n in COLUMNS or n in _OTHERS or n.startswith("clocks_event_reasons.") for n in names)
-    return names if known >= 2 and known * 2 >= len(names) else None
+    return names if known >= 2 and (known >= 8 or known * 2 >= len(names)) else None
 
 
 def parse_csv(document: Document) -> list[Fact]:
@@ -88,7 +88,7 @@ def parse_csv(document: Document) -> list[Fact]:
     gpus: list[Draft] = []
     processes: list[Draft] = []
     for index, line in enumerate(document.lines()):
-        if len(line) > 6000 or "," not in line:
+        if len(line) > 20000 or "," not in line:
             continue
         found = _columns(line)
         if found:

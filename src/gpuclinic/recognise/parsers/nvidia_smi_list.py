@@ -9,6 +9,8 @@ from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make, pci_addres
 from gpuclinic.recognise.parsers.nvidia_smi_fields import finish
 
 _GPU = re.compile(r"^[\s>|]*GPU\s+(?P<index>\d{1,3}): (?P<name>.{1,80}?) \(UUID: (?P<uuid>GPU-[\w-]+|[^)]{1,60})\)")
+_COMMAND = re.compile(r"nvidia-smi\b.*(?:-L|--list-gpus|nvlink|\s-i[ =])|--gpus ")
+_PART = re.compile(r"\|\s*(?:head|tail|grep|sed|awk)|\s-i[ =]?\S|--id=|--gpus .?.?device=")
 _MIG = re.compile(
     r"^[\s>|]*MIG (?P<profile>\d+[gc][\w.+]*)\s+Device\s+(?P<device>\d+): \(UUID: (?P<uuid>MIG-[\w/-]+)\)"
 )
@@ -29,11 +31,14 @@ def parse_list(document: Document) -> list[Fact]:
     run: list[Draft] = []
     gpu: Draft | None = None
     last = -10
+    whole = True
     for index, line in enumerate(document.lines()):
         found = _GPU.match(line)
+        if _COMMAND.search(line):
+            whole = _PART.search(line) is None
         if found:
             if found["index"] == "0" or index - last > 40:
-                facts += _close(document, run)
+                facts += _close(document, run, whole)
                 run = []
             last = index
             gpu = Draft(document, "gpu", found["index"], index, line)
@@ -59,13 +64,13 @@ def parse_list(document: Document) -> list[Fact]:
             count = gpu.fields.get("mig_devices")
             gpu.put("mig_devices", (count if isinstance(count, int) else 0) + 1, index, line)
             gpu.put("mig_mode", "Enabled")
-    return facts + _close(document, run)
+    return facts + _close(document, run, whole)
 
 
-def _close(document: Document, run: list[Draft]) -> list[Fact]:
+def _close(document: Document, run: list[Draft], whole: bool) -> list[Fact]:
     facts = [gpu.fact() for gpu in run]
     # the head lines of `nvidia-smi nvlink` are the same: they list GPUs too, so the count holds
-    if run:
+    if run and whole:
         draft = Draft(document, "gpu_count", "nvidia-smi -L")
         draft.lines[""] = run[-1].lines[""]
         draft.fields.update(value=len(run), tool="nvidia-smi -L", highest_index=run[-1].fields.get("index"))

@@ -92,22 +92,15 @@ class _Path:
 
     def enter(self, depth: int, name: str) -> None:
         """A section begins."""
-        self._leave(depth)
-        if name in ("single bit", "double bit") and self.stack and self.stack[-1][1] in ("single bit", "double bit"):
-            self.stack.pop()
-        self.stack.append((depth, name))
+        keep = [item for item in self.stack if item[0] < depth]
+        if not keep and name in ("single bit", "double bit"):
+            keep = [item for item in self.stack if item[1] in ("volatile", "aggregate")][-1:]
+        self.stack = [*keep, (depth, name)]
 
     def at(self, depth: int) -> list[str]:
         """The names of the sections that hold a line of this depth, the nearest last."""
         inner = [name for at, name in self.stack if at < depth]
         return inner or [name for _, name in self.stack[-2:]]
-
-    def _leave(self, depth: int) -> None:
-        keep = [item for item in self.stack if item[0] < depth]
-        flat = len(self.stack) > 1 and not keep
-        if flat and self.stack[-1][0] == depth and self.stack[-1][1] in ("volatile", "aggregate", "single bit"):
-            keep = self.stack[-1:]
-        self.stack = keep
 
 
 def parse_query(document: Document) -> list[Fact]:

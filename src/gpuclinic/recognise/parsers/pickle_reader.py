@@ -29,7 +29,7 @@ def load_plain(data: bytes) -> Any:
                 return machine.stack[-1] if machine.stack else None
     except NotPlainError:
         raise
-    except (ValueError, IndexError, TypeError, KeyError, EOFError, OverflowError, UnicodeError, MemoryError) as problem:
+    except (ValueError, IndexError, TypeError, KeyError, AttributeError, EOFError, OverflowError, UnicodeError, MemoryError) as problem:
         raise NotPlainError(f"damaged pickle: {problem}") from None
     raise NotPlainError("no end")
 
