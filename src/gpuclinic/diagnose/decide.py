@@ -41,6 +41,8 @@ def explains(cause: Candidate, other: Candidate) -> bool:
     edge = edge_between(cause.cause, other.cause)
     if edge is None or not _same_subject(edge, cause, other):
         return False
+    if cause.role == "consequence" and other.role != "consequence":
+        return False  # what by nature follows from something else is no reason for a fault of its own
     if cause.moment is not None and other.moment is not None and cause.moment.clock == other.moment.clock:
         lag = other.moment.seconds - cause.moment.seconds
         if lag < -EARLIER_BY and cause.moment.clock != "wall":
@@ -89,6 +91,8 @@ def merit(candidate: Candidate, candidates: list[Candidate]) -> float:
     """Strength, with a little for what it explains, less for what by nature only follows from something else."""
     explained = [c for c in candidates if _root_of(c) is candidate and c is not candidate]
     value = candidate.strength + min(0.12, 0.03 * len(explained))
+    if not any(s.fatal for s in candidate.supports if s.worth >= 0.3):
+        value -= 0.08
     if candidate.role == "consequence":
         value -= 0.25
     return value

@@ -15,6 +15,7 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     """All of this module's refinements."""
     by_id = reading.by_id()
     xids = by_id.get("nvrm.xid", [])
+    _echoes(candidates)
     _own_verdict(candidates, xids)
     _replace_failed_memory(candidates)
     _process_of_trace(candidates, by_id.get("kernel.comm", []))
@@ -22,6 +23,21 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     _gpu_behind_port(candidates, reading)
     _gpu_of_pid(candidates, xids)
     _mismatch_by_hand(candidates, by_id.get("nvrm.api_mismatch_versions", []))
+
+
+_FROM_KERNEL = ("xid.", "sxid.", "nvrm.", "aer.", "kernel.", "gpu.", "nvlink.", "pcie.", "mce.", "edac.")
+
+
+def _echoes(candidates: list[Candidate]) -> None:
+    """What a program or a tool says of a broken card is the echo of what the driver says of it, and less exact."""
+    told = [c for c in candidates if c.cause.startswith("hw.gpu.") and c.strength >= 0.8 and any(s.id.startswith(_FROM_KERNEL) for s in c.supports)]
+    for candidate in candidates:
+        if not candidate.cause.startswith("hw.gpu.") or any(s.id.startswith(_FROM_KERNEL) for s in candidate.supports):
+            continue
+        same = [c for c in told if c is not candidate and (candidate.gpu is None or c.gpu in (None, candidate.gpu))]
+        if same and candidate.explained_by is None:
+            candidate.explained_by = min(same, key=lambda c: c.order)
+            candidate.explained_by.rank = candidate.explained_by.rank if candidate.explained_by.rank is not None else candidate.rank
 
 
 def _own_verdict(candidates: list[Candidate], xids: list[Signal]) -> None:

@@ -69,8 +69,12 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
 
 def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
     """The run that printed the line went on to a good end."""
+    if candidate.cause == "net.rdma_fallback":  # sockets were enough for a run that ended well
+        return health.ended_well_after(support.places[0].source, support.order)
     if support.fatal and candidate.cause.startswith(_SILENT):
         return False
+    if support.id.startswith("python.error") and not health.died and health.went_on_after(support.places[0].source, support.order):
+        return True  # one request or trial failed, the program went on
     if support.worth >= _PROVEN_FROM and support.fatal and not health.ended_well_after(support.places[0].source, support.order):
         return False
     place = support.places[0]

@@ -91,7 +91,7 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
             if other is not base and other.cause == cause:
                 base.supports.extend(other.supports)
                 other.strength = 0.0
-    if _kind(numbers) is not None:
+    if _kind(numbers) is not None and max(s.worth for s in base.supports) >= 0.6:
         base.strength = max(base.strength, 0.93)
 
 
@@ -105,7 +105,7 @@ def _kind(numbers: Numbers) -> str | None:
     """The kind that the numbers prove, or None where they prove none."""
     need, free, total = numbers.get("need"), numbers.get("free"), numbers.get("total")
     unallocated, allocated, others, used = (numbers.get(k) for k in ("unallocated", "allocated", "others", "used"))
-    mine = used or allocated
+    mine = used or (allocated + (unallocated or 0.0) if allocated is not None else None)
     if not total:
         return None
     if others and others > 0.35 * total and others > (mine or 0.0):
