@@ -44,7 +44,9 @@ def explains(cause: Candidate, other: Candidate) -> bool:
     if cause.role == "consequence" and other.role != "consequence":
         return False  # what by nature follows from something else is no reason for a fault of its own
     if cause.moment is not None and other.moment is not None and cause.moment.clock == other.moment.clock:
-        lag = other.moment.seconds - cause.moment.seconds
+        lag = _without_zone_shift(other.moment.seconds - cause.moment.seconds, same_source=bool(cause.sources & other.sources))
+        if lag < 0 and other.moment.earliest:
+            lag = 0.0  # the other's line is later than its stamp by an unknown time
         if lag < -EARLIER_BY and cause.moment.clock != "wall":
             return False
         if lag < -EARLIER_BY and abs(lag) < 300 * 86400:  # a stamp a year off is a clock problem, not an order
@@ -54,6 +56,14 @@ def explains(cause: Candidate, other: Candidate) -> bool:
     elif cause.source == other.source and cause.moment is None and other.moment is None and cause.order > other.order + 400:
         return False
     return True
+
+
+def _without_zone_shift(lag: float, *, same_source: bool) -> float:
+    """The lag between two logs of which one may be in local time and the other in UTC: a whole number of half hours is taken off."""
+    if same_source or abs(lag) > 14 * 3600:
+        return lag
+    rest = lag - round(lag / 1800) * 1800
+    return rest if lag < -EARLIER_BY and abs(rest) <= 2 * EARLIER_BY else lag
 
 
 def _same_subject(edge: Edge, cause: Candidate, other: Candidate) -> bool:

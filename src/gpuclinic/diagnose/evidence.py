@@ -14,10 +14,14 @@ YEARLESS_SPAN = 366 * 86400
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """A comparable moment: seconds on a clock. Two moments compare only on the same clock ("wall" or one boot's uptime)."""
+    """A comparable moment: seconds on a clock. Two moments compare only on the same clock ("wall" or one boot's uptime).
+
+    earliest: the moment is this or later (the line had no stamp of its own).
+    """
 
     clock: str
     seconds: float
+    earliest: bool = False
 
 
 class Reading(msgspec.Struct):

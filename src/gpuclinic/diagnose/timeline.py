@@ -56,9 +56,9 @@ class Timeline:
         if stamp.uptime:
             boot = self._boot_of(signal)
             if boot is not None:
-                return Clock("wall", boot + stamp.seconds)
-            return Clock(f"uptime {signal.host or signal.where.source} {signal.boot}", stamp.seconds)
-        return Clock("wall", self._dated(stamp))
+                return Clock("wall", boot + stamp.seconds, stamp.earliest)
+            return Clock(f"uptime {signal.host or signal.where.source} {signal.boot}", stamp.seconds, stamp.earliest)
+        return Clock("wall", self._dated(stamp), stamp.earliest)
 
     def wall(self, signal: Signal) -> tuple[float, bool, bool] | None:
         """(Unix seconds, zoned, year known) of a signal where its moment is a wall-clock one."""

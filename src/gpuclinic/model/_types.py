@@ -28,12 +28,14 @@ class Stamp(msgspec.Struct, frozen=True):
 
     seconds: Unix seconds (UTC where zoned, else as if the wall clock were UTC), or seconds since boot where uptime is true.
     zoned: the log gave a time zone. yearless: the year is a guess. uptime: counts from boot.
+    earliest: taken from an earlier line, so the moment is this or later.
     """
 
     seconds: float
     zoned: bool = False
     yearless: bool = False
     uptime: bool = False
+    earliest: bool = False
 
 
 class Where(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ import re
 from collections import deque
 from typing import Any
 
+import msgspec
+
 from gpuclinic.knowledge import Signature
 from gpuclinic.model import Signal, Stamp, Where
 from gpuclinic.recognise.identity import file_rank, pci_address, prefix_identity
@@ -119,7 +121,7 @@ def _stamp_before(before: str) -> Stamp | None:
     for line in reversed(before.split("\n")[-30:]):
         stamp = find_stamp(line)
         if stamp is not None:
-            return stamp
+            return msgspec.structs.replace(stamp, earliest=True)
     return None
 
 
