@@ -51,7 +51,8 @@ interrupted
 .SH ENVIRONMENT
 .TP
 .B LC_ALL, LC_MESSAGES, LANG
-Language of the answer: Chinese where it begins with zh, else English; English under \\-\\-json unless \\-\\-lang is given.
+Language of the answer: Chinese where it begins with zh, else English;
+English under \\-\\-json unless \\-\\-lang is given.
 .TP
 .B NO_COLOR
 No colours.

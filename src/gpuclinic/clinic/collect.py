@@ -44,8 +44,8 @@ _LOOKS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ),
 )
 _MARKS = {
-    "kernel": ("kernel", "dmesg", "kmsg"),
-    "job": ("training", "nccl"),
+    "kernel": ("kernel log", "dmesg", "kmsg", "system log"),
+    "job": ("training", "nccl", "step times", "elastic"),
     "gpu": ("nvidia", "dcgm", "gpu"),
     "scheduler": ("slurm", "sacct", "scontrol", "sinfo", "kubectl", "kube"),
 }

@@ -86,7 +86,8 @@ def by_code(topic: str, code: int | str) -> list[CodeInfo]:
 def by_name(name: str, topic: str = "") -> list[CodeInfo]:
     """Rows with this name, whatever its case; of one table or of all."""
     wanted = name.strip().casefold()
-    found = [row for table in ([topic] if topic else TOPICS) for row in _names(table).get(wanted, ())]
+    tables = [topic] if topic else [t for t in TOPICS if t != "exit" or not wanted.isalpha()]
+    found = [row for table in tables for row in _names(table).get(wanted, ())]
     if topic and not found:
         found = [row for row in codes(topic) if row.remark.isupper() and row.remark.casefold() == wanted]
     return sorted(found, key=lambda row: row.plain_name != row.name)
@@ -97,8 +98,7 @@ def _names(topic: str) -> dict[str, list[CodeInfo]]:
     found: dict[str, list[CodeInfo]] = {}
     for row in codes(topic):
         for key in {row.name.casefold(), row.plain_name.casefold()}:
-            if not (topic == "exit" and key.isalpha()):
-                found.setdefault(key, []).append(row)
+            found.setdefault(key, []).append(row)
     return found
 
 

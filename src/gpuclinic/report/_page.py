@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuclinic.report._layout import columns, wrap
 from gpuclinic.report._words import words
 from gpuclinic.report.masking import clean
 
 _BOLD, _CYAN = "1", "36"
+_SHELL = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* +)*[a-z./][\w./+-]*(?:\s|$)")
+_CODE = re.compile(r"[\w.]+\(|[\w.]+ = |[\w.]+: ")
 
 
 class Page:
@@ -36,7 +40,7 @@ class Page:
         """A paragraph: first goes before its first line, rest before the others."""
         rest = " " * columns(first) if rest is None else rest
         for number, line in enumerate(wrap(text, self.width - max(columns(first), columns(rest)))):
-            self._lines.append((first if number == 0 else rest) + self.paint(line, *codes))
+            self._lines.append((first if number == 0 else rest) + self.paint(line.replace("\u00a0", " "), *codes))
 
     def raw(self, line: str) -> None:
         """A line as it is."""
@@ -52,6 +56,7 @@ class Page:
         self.put(text, f"  {mark} ", None, *codes)
 
     def command(self, command: str, indent: str) -> None:
-        """A command, unbroken so that it can be copied."""
+        """A command, unbroken so that it can be copied; a line of code or of a job script has no prompt."""
         if command:
-            self._lines.append(indent + self.paint("$ " + clean(command), _CYAN))
+            shell = _SHELL.match(command) and not _CODE.match(command)
+            self._lines.append(indent + self.paint(("$ " if shell else "") + clean(command), _CYAN))

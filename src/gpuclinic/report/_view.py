@@ -33,11 +33,19 @@ def percent(confidence: float) -> int:
     return min(99, max(1, round(confidence * 100)))
 
 
-def sure(confidence: float, lang: str) -> str:
+def sure(confidence: float, lang: str, key: str = "sure") -> str:
     """Confidence in per cent and in words."""
     w = words(lang)
     step = next((s for s in ("0.9", "0.75", "0.5") if confidence >= float(s)), "0")
-    return w["sure"].format(percent=percent(confidence), word=w[f"word.{step}"])
+    return w[key].format(percent=percent(confidence), word=w[f"word.{step}"])
+
+
+def diagnosis(root: Cause, lang: str) -> list[str]:
+    """How sure, whose it is, and the id: in Chinese on two lines."""
+    w = words(lang)
+    whose = w["whose"].format(domain=domain(root, lang))
+    values = {"sure": sure(root.confidence, lang), "level": sure(root.confidence, lang, "level")}
+    return w["diagnosis"].format(whose=whose, id=root.id, **values).split("\n")
 
 
 def domain(cause: Cause, lang: str) -> str:
@@ -64,17 +72,13 @@ def when(text: str | None) -> str:
     return text.replace("+00:00", " UTC")
 
 
-def where(cause: Cause, lang: str, *, with_time: bool = True) -> str:
-    """GPU, process, rank, host and time, as far as known."""
+def _about(cause: Cause, lang: str) -> list[str]:
+    """GPU, rank, process and host, as far as known."""
     w = words(lang)
     parts: list[str] = []
     if len(cause.gpus) > 1 and not cause.gpu:
-        parts.append(
-            w["gpus"].format(count=len(cause.gpus))
-            + w["colon"]
-            + ", ".join(cause.gpus[:4])
-            + ("…" if len(cause.gpus) > 4 else "")
-        )
+        shown = ", ".join(cause.gpus[:4]) + ("…" if len(cause.gpus) > 4 else "")
+        parts.append(w["gpus"].format(count=len(cause.gpus)) + w["colon"] + shown)
     elif cause.gpu and cause.gpu_index is not None and ":" in cause.gpu:
         parts.append(w["gpu.both"].format(gpu=cause.gpu, index=cause.gpu_index))
     elif cause.gpu and ":" in cause.gpu:
@@ -87,9 +91,18 @@ def where(cause: Cause, lang: str, *, with_time: bool = True) -> str:
         parts.append(w["pid"].format(pid=cause.pid))
     if cause.host:
         parts.append(w["host"].format(host=cause.host))
-    if with_time and cause.time:
+    return parts
+
+
+def where(cause: Cause, lang: str, *, with_time: bool = True, unlike: Cause | None = None) -> str:
+    """GPU, rank, process, host and time, as far as known; unlike: without what is the same for that cause."""
+    parts = _about(cause, lang)
+    if unlike is not None:
+        known = set(_about(unlike, lang))
+        parts = [part for part in parts if part not in known]
+    if with_time and cause.time and (unlike is None or cause.time != unlike.time):
         parts.append(when(cause.time))
-    return clean(" · ".join(parts))
+    return " · ".join(clean(part).replace(" ", "\u00a0") for part in parts)
 
 
 def place(evidence: Where) -> str:
@@ -100,6 +113,7 @@ def place(evidence: Where) -> str:
 def followers(answer: Answer, role: str) -> list[Follower]:
     """Causes of a role, those with the same title taken together, in order."""
     w = words(answer.lang)
+    root = answer.causes[0] if answer.causes else None
     groups: dict[tuple[str, str], list[Cause]] = {}
     for cause in answer.causes:
         if cause.role == role:
@@ -108,13 +122,15 @@ def followers(answer: Answer, role: str) -> list[Follower]:
     for (_, title), group in groups.items():
         places = [c.rank for c in group if c.rank is not None]
         if len(group) == 1:
-            text = where(group[0], answer.lang)
+            text = where(group[0], answer.lang, unlike=root)
         elif places:
             key = "ranks" if len(set(places)) > 1 else "rank"
             text = w[key].format(ranks=ranges(places))
         else:
             text = clean(
-                " · ".join(dict.fromkeys(filter(None, (where(c, answer.lang, with_time=False) for c in group))))
+                " · ".join(
+                    dict.fromkeys(filter(None, (where(c, answer.lang, with_time=False, unlike=root) for c in group)))
+                )
             )
         first = next((e for c in group for e in c.evidence), None)
         out.append(Follower(clean(title), text, len(group), first))

@@ -79,7 +79,7 @@ def _verdict(out: list[str], answer: Answer) -> None:
     out.append(f"- **{w['confidence']}**{w['colon']}{sure(root.confidence, answer.lang)} ({_code(root.id)})")
     out.append(f"- **{w['side']}**{w['colon']}{domain(root, answer.lang)}")
     out.append(f"- **{w['action']}**{w['colon']}{action_words(root.action, answer.lang)}")
-    found = where(root, answer.lang)
+    found = where(root, answer.lang).replace("\u00a0", " ")
     if found:
         out.append(f"- **{w['where']}**{w['colon']}{_text(found)}")
     if answer.outcome == "hint":
@@ -117,7 +117,7 @@ def _followers(out: list[str], answer: Answer) -> None:
     if found:
         out += ["", f"### {w['explains']}", ""]
     for follower in found:
-        inside = [_text(follower.where)] if follower.where else []
+        inside = [_text(follower.where.replace("\u00a0", " "))] if follower.where else []
         if follower.evidence is not None:
             inside.append(_code(place(follower.evidence)))
         out.append(

@@ -24,7 +24,7 @@ def why_oneline(answer: Answer) -> str:
     if not answer.causes:
         return w["oneline.collect"].format(text=w[f"{answer.outcome}.text"], missing=missing).strip()
     root = answer.causes[0]
-    found = where(root, answer.lang)
+    found = where(root, answer.lang).replace("\u00a0", " ")
     first = root.evidence[0] if root.evidence else None
     evidence = f"{place(first)} {shorten(clean(first.text), _EVIDENCE_COLUMNS)}".strip() if first else ""
     if answer.outcome == "hint":

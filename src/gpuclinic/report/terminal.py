@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.clinic.collect import still_missing
 from gpuclinic.report._layout import columns, shorten, wrap
 from gpuclinic.report._page import Page
-from gpuclinic.report._view import domain, followers, lines_read, percent, place, sure, timeline, where
+from gpuclinic.report._view import diagnosis, followers, lines_read, percent, place, timeline, where
 from gpuclinic.report._words import kind_words, not_read_words
 from gpuclinic.report.masking import clean
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _BOLD, _DIM, _RED, _YELLOW, _GREEN, _CYAN = "1", "2", "31", "33", "32", "36"
 _EVIDENCE_LINES = 3
+_EVIDENCE_SHOWN = 4
 _MOST_LISTED = 200
 
 
@@ -62,8 +63,8 @@ def _verdict(page: Page, answer: Answer) -> None:
     root, w = answer.causes[0], page.words
     hint = answer.outcome == "hint"
     indent = _headed(page, w["hint" if hint else "cause"], _YELLOW if hint else _RED, clean(root.title), _BOLD)
-    whose = w["whose"].format(domain=domain(root, page.lang))
-    page.put(w["diagnosis"].format(sure=sure(root.confidence, page.lang), whose=whose), indent)
+    for line in diagnosis(root, page.lang):
+        page.put(line, indent)
     found = where(root, page.lang)
     if found:
         page.put(found, indent)
@@ -99,8 +100,11 @@ def _show_evidence(page: Page, evidence: Where, *, all_of_it: bool, head: str = 
 def _evidence(page: Page, root: Cause, *, verbose: bool) -> None:
     if root.evidence:
         page.section(page.words["evidence"])
-        for evidence in root.evidence:
+        shown = root.evidence if verbose else root.evidence[:_EVIDENCE_SHOWN]
+        for evidence in shown:
             _show_evidence(page, evidence, all_of_it=verbose)
+        if len(shown) < len(root.evidence):
+            page.put(page.words["more.evidence"].format(count=len(root.evidence) - len(shown)), "  ", None, _DIM)
 
 
 def _followers(page: Page, answer: Answer) -> None:
@@ -192,7 +196,7 @@ def _timeline(page: Page, answer: Answer) -> None:
 
 def _lists(page: Page, answer: Answer) -> None:
     w = page.words
-    page.section(f"{w['read']}{w['colon']}{lines_read(answer.read, page.lang)}")
+    page.section(lines_read(answer.read, page.lang))
     for item in answer.read[:_MOST_LISTED]:
         kind = kind_words(clean(item.kind), page.lang)
         page.item(f"{clean(item.path)}{w['open']}{kind}{w['comma']}{_size(item.bytes)}{w['close']}")
