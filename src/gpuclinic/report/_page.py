@@ -9,7 +9,7 @@ from gpuclinic.report._words import words
 from gpuclinic.report.masking import clean
 
 _BOLD, _CYAN = "1", "36"
-_SHELL = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* +)*[a-z./][\w./+-]*(?:\s|$)")
+_SHELL = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S* +)*[a-z./][\w./+-]*(?:[\s;|]|$)")
 _CODE = re.compile(r"[\w.]+\(|[\w.]+ = |[\w.]+: ")
 
 
