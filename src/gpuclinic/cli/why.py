@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
 from gpuclinic.model import UserError
@@ -61,7 +62,7 @@ def text_width() -> int:
     return max(40, min(120, shutil.get_terminal_size((100, 24)).columns)) if sys.stdout.isatty() else 100
 
 
-def _progress():  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _progress() -> Callable[[str, int], None]:
     """A line on standard error that says what is being read, at most ten times a second, from the first second on."""
     import time
 

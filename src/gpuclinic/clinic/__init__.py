@@ -1,5 +1,6 @@
 """Joins observe, recognise and diagnose: examine(host, question) gives an answer."""
 
-from gpuclinic.clinic.why import Answer, examine
+from gpuclinic.clinic.answer import Answer
+from gpuclinic.clinic.why import examine
 
 __all__ = ["Answer", "examine"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuclinic.clinic.answer import MOST_CAUSES, Answer, build_cause, fingerprint
+from gpuclinic.clinic.extras import extras
 from gpuclinic.clinic.reading import Progress, Reader
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.candidates import Candidate
@@ -39,6 +40,10 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
         answer.outcome = "nothing_wrong" if result.looked_fine else "not_enough_evidence"
     answer.missing = result.missing(lang)
     answer.notes = result.notes
+    if roots:
+        notes, fields = extras(roots[0], reading, result.timeline, lang)
+        answer.notes = [*answer.notes, *notes]
+        answer.causes[0] = msgspec.structs.replace(answer.causes[0], extra=fields)
     return answer
 
 

@@ -193,13 +193,13 @@ def add_rules(pool: Pool, reading: Reading, knowledge: Knowledge) -> None:
     by_id = reading.by_id()
     for rule in knowledge.rules:
         subjects: list[Fact | None] = list(by_kind.get(rule.each, ())) if rule.each else [None]
-        for fact in subjects:
-            if holds(rule.when, fields_of(fact) if fact else {}, view):
-                places = _rule_places(rule, fact, by_kind, by_id)
+        for subject in subjects:
+            if holds(rule.when, fields_of(subject) if subject else {}, view):
+                places = _rule_places(rule, subject, by_kind, by_id)
                 for cause in rule.drops:
                     pool.dropped.setdefault(cause, []).extend(places)
                 if rule.cause:
-                    _add_rule(pool, rule, fact, places)
+                    _add_rule(pool, rule, subject, places)
 
 
 def _rule_places(rule: Rule, fact: Fact | None, by_kind: dict[str, list[Fact]], by_id: dict[str, list[Signal]]) -> list[Where]:

@@ -181,7 +181,8 @@ class _Evaluator:
             return sum(numbers)
         if not numbers:
             return None
-        return {"peak": max, "lowest": min, "typical": statistics.median}[name](numbers)
+        pick: Callable[[list[float]], float] = max if name == "peak" else min if name == "lowest" else statistics.median
+        return pick(numbers)
 
 
 def _related(operator: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: C901, PLR0911 - one branch an operator

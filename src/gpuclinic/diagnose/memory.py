@@ -123,7 +123,7 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
     """The process that holds most of the card's memory and is not the one that failed."""
     failed = {base.pid} if base.pid is not None else set()
     failed |= {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
-    held = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
+    held: list[tuple[float, int, Fact | None]] = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
     if not held:
         index = base.gpu_index if base.gpu_index is not None else base.rank
         listed = [f for f in processes_on(reading, physical_index(reading, index), base.gpu) if f.fields.get("pid") not in failed]
@@ -133,8 +133,8 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
     _, pid, fact = max(held, key=lambda h: h[0])
     base.pid, base.action = pid, "kill_process"
     if fact is not None:
-        index = fact.fields.get("gpu_index")
-        base.gpu_index = index if isinstance(index, int) else base.gpu_index
+        listed_index = fact.fields.get("gpu_index")
+        base.gpu_index = listed_index if isinstance(listed_index, int) else base.gpu_index
         base.supports.append(Support(id="oom.holder", worth=0.7, places=[fact.where("pid")], order=10**8))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.deaths import table_pairs
@@ -114,7 +114,10 @@ class People:
                 candidate.gpus.insert(0, candidate.gpu)
 
 
-def _only(values: Any) -> Any:
+T = TypeVar("T")
+
+
+def _only(values: set[T] | None) -> T | None:
     return next(iter(values)) if values is not None and len(values) == 1 else None
 
 
