@@ -33,7 +33,8 @@ def sample_bytes(name: str) -> bytes:
 def run(function: str, text: str, source: str = "sample.txt") -> list[Fact]:
     """The facts that a parser, named "module:function", finds in a text."""
     module, _, name = function.partition(":")
-    found: list[Fact] = getattr(importlib.import_module(f"gpuclinic.recognise.parsers.{module}"), name)(Document(source, text))
+    parse = getattr(importlib.import_module(f"gpuclinic.recognise.parsers.{module}"), name)
+    found: list[Fact] = parse(Document(source, text))
     return found
 
 

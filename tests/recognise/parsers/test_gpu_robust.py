@@ -1,5 +1,6 @@
 """No GPU parser raises, whatever it is given; and none needs long for it."""
 
+
 from __future__ import annotations
 
 import importlib
@@ -16,14 +17,7 @@ from hypothesis import strategies as st
 from gpuclinic.model import Document
 from gpuclinic.recognise.parsers._table_gpu import ENTRIES
 
-WORDS = (
-    "NVIDIA-SMI 525.60.13 Driver Version: 525.60.13 CUDA Version: 12.0|GPU 00000000:1B:00.0|   0  NVIDIA A30  On  00000000:1A:00.0 Off  0|"
-    "Link 1: <inactive>|GPU 0: A (UUID: GPU-1)|CA 'mlx5_0'|Port 1:|State: Active|<gpu id=\"0:1:2\">|</gpu>|<a><b>1</b>|Processes:|"
-    "41:00.0 3D controller: NVIDIA Corporation X (rev ff)|LnkSta: Speed 2.5GT/s, Width x4|Package Version|---|torch 2.0|torch==2.1.0+cu121|"
-    "PyTorch version: 2.0|GPU 0: X|{\"DCGM Diagnostic\": {\"tests\": [{\"results\": [{\"status\": \"FAIL\", \"gpu_ids\": \"1\"}]}]}}|"
-    "{\"entries\": [{}, 3, {\"state\": \"started\"}]}|index, name, uuid|0, A, B|# gpu pid type|0 12 C|nvidia 123456 1|Volatile|Single Bit|Total : 3|"
-    "FB Memory Usage|Used : 1 MiB|GPU0 GPU1 CPU Affinity|GPU0 X NV1|DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 1e9|NIC statistics:|  a_err: 5"
-).split("|")
+WORDS = ["NVIDIA-SMI 525.60.13 Driver Version: 525.60.13 CUDA Version: 12.0", "GPU 00000000:1B:00.0", "   0  NVIDIA A30  On  00000000:1A:00.0 Off  0", "Link 1: <inactive>", "GPU 0: A (UUID: GPU-1)", "CA 'mlx5_0'", "Port 1:", "State: Active", '<gpu id="0:1:2">', "</gpu>", "<a><b>1</b>", "Processes:", "41:00.0 3D controller: NVIDIA Corporation X (rev ff)", "LnkSta: Speed 2.5GT/s, Width x4", "Package Version", "---", "torch 2.0", "torch==2.1.0+cu121", "PyTorch version: 2.0", "GPU 0: X", '{"DCGM Diagnostic": {"tests": [{"results": [{"status": "FAIL", "gpu_ids": "1"}]}]}}', '{"entries": [{}, 3, {"state": "started"}]}', "index, name, uuid", "0, A, B", "# gpu pid type", "0 12 C", "nvidia 123456 1", "Volatile", "Single Bit", "Total : 3", "FB Memory Usage", "Used : 1 MiB", "GPU0 GPU1 CPU Affinity", "GPU0 X NV1", 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 1e9', "NIC statistics:", "  a_err: 5"]
 
 
 def functions() -> list[str]:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from gpuclinic.recognise.parsers._entry import Entry
 
+_CSV_CELL = r"[a-z][\w.]*(?: \[[^\]\n]*\])?"
+_CSV_KNOWN = (
+    r"(?:pci\.bus_id|gpu_bus_id|gpu_uuid|uuid|gpu_name|name|index|timestamp|pid|utilization\.gpu|memory\.used"
+    r"|temperature\.gpu|power\.draw|pstate)"
+)
+_CSV_HEAD = rf"^{_CSV_CELL}, (?:{_CSV_CELL}, ?)*{_CSV_KNOWN}\b"
+_CSV_HEAD_FIRST = rf"^{_CSV_KNOWN}(?: \[[^\]\n]*\])?, ?[a-z][\w.]*"
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         "nvidia-smi",
@@ -20,7 +28,11 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "nvidia-smi -q",
-        (r"=NVSMI LOG=", r"^[ \t]{0,80}Attached GPUs *: \d", r"^[ \t]{0,80}GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F][ \t]*$"),
+        (
+            r"=NVSMI LOG=",
+            r"^[ \t]{0,80}Attached GPUs *: \d",
+            r"^[ \t]{0,80}GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F][ \t]*$",
+        ),
         "nvidia_smi_query:parse_query",
     ),
     Entry(
@@ -35,20 +47,28 @@ ENTRIES: tuple[Entry, ...] = (
         "nvidia_smi_list:parse_versions",
     ),
     Entry(
-        "nvidia-smi mig", (r"^\| GPU +(?:instance|Instance)", r"^\|[ \t]+\d+[ \t]+MIG \d+[gc]\."), "nvidia_smi_list:parse_mig"
+        "nvidia-smi mig",
+        (r"^\| GPU +(?:instance|Instance)", r"^\|[ \t]+\d+[ \t]+MIG \d+[gc]\."),
+        "nvidia_smi_list:parse_mig",
     ),
     Entry("nvidia-smi -pm", (r"[Pp]ersistence mode (?:for|is already \w+ for) GPU",), "nvidia_smi_list:parse_settings"),
     Entry(
         "nvidia-smi csv",
         (
-            r"^[a-z][\w.]*(?: \[[^\]\n]*\])?, (?:[a-z][\w.]*(?: \[[^\]\n]*\])?, ?)*(?:pci\.bus_id|gpu_bus_id|gpu_uuid|uuid|gpu_name|name|index|utilization\.gpu|memory\.used|temperature\.gpu|power\.draw|pstate)\b",
-            r"^(?:index|name|uuid|timestamp|pci\.bus_id|gpu_uuid|gpu_name|pid|utilization\.gpu|memory\.used|temperature\.gpu|power\.draw)(?: \[[^\]\n]*\])?, ?[a-z][\w.]*",
+            _CSV_HEAD,
+            _CSV_HEAD_FIRST,
             r"--query-(?:gpu|compute-apps)[= ]\S{1,4000} .{0,200}noheader",
         ),
         "nvidia_smi_csv:parse_csv",
     ),
-    Entry("nvidia-smi dmon/pmon", (r"^[ \t>]{0,80}# ?(?:Date +Time +|Time +)?gpu +\w",), "nvidia_smi_mon:parse_monitor"),
-    Entry("nvidia-smi topo", (r"^[ \t>|]{0,80}(?:\x1b\[4m)?[ \t]{0,20}GPU0[ \t]+(?:GPU1|CPU Affinity)",), "topo:parse_topo"),
+    Entry(
+        "nvidia-smi dmon/pmon", (r"^[ \t>]{0,80}# ?(?:Date +Time +|Time +)?gpu +\w",), "nvidia_smi_mon:parse_monitor"
+    ),
+    Entry(
+        "nvidia-smi topo",
+        (r"^[ \t>|]{0,80}(?:\x1b\[4m)?[ \t]{0,20}GPU0[ \t]+(?:GPU1|CPU Affinity)",),
+        "topo:parse_topo",
+    ),
     Entry(
         "nvidia-smi nvlink",
         (
@@ -84,7 +104,10 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("/proc/driver/nvidia/version", (r"NVRM version:[ \t]+NVIDIA UNIX",), "modules:parse_driver_version"),
     Entry(
         "dkms status",
-        (r"^[ \t]{0,80}[\w.+-]+[/,] ?\d[\w.+~-]*(?:, [\w.+~-]+, [\w-]+)?[ \t]*: (?:installed|built|added|broken|failed)",),
+        (
+            r"^[ \t]{0,80}[\w.+-]+[/,] ?\d[\w.+~-]*(?:, [\w.+~-]+, [\w-]+)?[ \t]*: (?:installed|built|added)",
+            r"^[ \t]{0,80}nvidia[\w.+-]*[/,] ?\d[^:\n]{0,120}: (?:broken|failed)",
+        ),
         "modules:parse_dkms",
     ),
     Entry("modinfo", (r"^filename: +/\S+\.ko", r"modinfo: ERROR: Module \S+ not found"), "modules:parse_modinfo"),
@@ -119,10 +142,17 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "ldd:parse_ldd",
     ),
-    Entry("RDMA ports", (r"^[ \t]{0,80}CA '[\w.-]+'", r"^Infiniband device '", r"^[ \t]{0,80}hca_id:\s"), "rdma:parse_ports"),
+    Entry(
+        "RDMA ports",
+        (r"^[ \t]{0,80}CA '[\w.-]+'", r"^Infiniband device '", r"^[ \t]{0,80}hca_id:\s"),
+        "rdma:parse_ports",
+    ),
     Entry(
         "rdma link",
-        (r"^[ \t]{0,80}(?:\d+/\d+: |link )[\w.-]+/\d+:? .*state \w+", r"^[ \t]{0,80}\w+ port \d+ ==> \S+ \((?:Up|Down)\)"),
+        (
+            r"^[ \t]{0,80}(?:\d+/\d+: |link )[\w.-]+/\d+:? .*state \w+",
+            r"^[ \t]{0,80}\w+ port \d+ ==> \S+ \((?:Up|Down)\)",
+        ),
         "rdma:parse_links",
     ),
     Entry("perfquery", (r"^# Port (?:extended )?counters:",), "rdma:parse_perfquery"),

@@ -180,7 +180,8 @@ def parse_diag_table(document: Document) -> list[Fact]:
 
 
 _HEALTH = re.compile(
-    r"^\|\s*(?:\|?[\s-]*)?(?P<what>Overall Health|GPU ID: (?P<gpu>\d+)|[A-Z][\w ]+?)\s*\|\s*(?P<value>Healthy|Warning|Failure|.+?)\s*\|\s*$"
+    r"^\|\s*(?:\|?[\s-]*)?(?P<what>Overall Health|GPU ID: (?P<gpu>\d+)|[A-Z][\w ]+?)\s*\|\s*(?P<value>Healthy|Warn"
+    r"ing|Failure|.+?)\s*\|\s*$"
 )
 
 

@@ -169,5 +169,8 @@ def _collective(
         "created_ns": _number(entry.get("time_created_ns")),
         "frame": f"{top.get('filename')}:{top.get('line')} {top.get('name')}"[:300] if top else None,
     }
-    text = f"rank {rank}: group {name} ({fields['description']}): {fields['op']} seq {fields['seq']} is {fields['state']}, not completed"
+    text = (
+        f"rank {rank}: group {name} ({fields['description']}): {fields['op']} seq {fields['seq']} "
+        f"is {fields['state']}, not completed"
+    )
     return Fact("collective", f"{name}/{rank}/{fields['seq']}", fields, {"": Where(source, None, text)}, source, host)

@@ -26,7 +26,7 @@ _TELLING = ("error", "throttle_active", "pcie_width", "ecc_uncorrected_volatile"
 
 
 def thin(document: Document, samples: Sequence[Draft]) -> list[Fact]:
-    """Facts of a series: each GPU's first and last samples, those where something changed, some between; and a gpu_series."""
+    """Facts of a series: each GPU's first and last samples, the changes, some between; and a gpu_series."""
     by_gpu: dict[str, list[Draft]] = {}
     for sample in samples:
         by_gpu.setdefault(sample.key, []).append(sample)

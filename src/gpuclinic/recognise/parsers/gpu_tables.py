@@ -48,7 +48,7 @@ def gpu_model(name: str) -> dict[str, str] | None:
 
 @functools.lru_cache(maxsize=256)
 def compute_capability(name: str) -> str | None:
-    """The compute capability of a GPU by its name, also where nvidia-smi cut the name short; None where it is not certain."""
+    """The compute capability of a GPU by its name, also a cut one ("Tesla V100-PCIE..."); None where not certain."""
     row = gpu_model(name)
     if row:
         return row["compute_capability"]
@@ -85,7 +85,7 @@ def _cuda() -> dict[str, str]:
 
 
 def lowest_driver(cuda: str) -> str | None:
-    """The oldest Linux driver that runs programs of this CUDA release ("12.1"), minor-version compatibility included."""
+    """The oldest Linux driver that runs programs of this CUDA release ("12.1"), by minor-version compatibility."""
     return _cuda().get(".".join(cuda.split(".")[:2])) or None
 
 

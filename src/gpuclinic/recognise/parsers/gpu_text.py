@@ -11,11 +11,12 @@ Scalar = str | int | float | bool | None
 """What a field of a fact may be."""
 
 _ADDRESS = re.compile(
-    r"(?<![0-9A-Fa-f])(?<![0-9A-Fa-f]:)(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?![0-9A-Fa-f:])"
+    r"(?<![0-9A-Fa-f])(?<![0-9A-Fa-f]:)(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?!["
+    r"0-9A-Fa-f:])"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _MISSING = frozenset(
-    "n/a|not available|not supported|requested functionality has been deprecated|unknown|none|-|".split("|")
+    ["n/a", "not available", "not supported", "requested functionality has been deprecated", "unknown", "none", "-", ""]
 )
 _TROUBLE = (
     ("gpu is lost", "GPU is lost"),
@@ -101,7 +102,7 @@ def stamp(text: str) -> Stamp | None:
     written = re.sub(r"\s+", " ", found.group())
     for form in _DATES:
         try:
-            moment = datetime.strptime(written, form)  # noqa: DTZ007 - the tool prints no zone
+            moment = datetime.strptime(written, form)
         except ValueError:
             continue
         return Stamp(moment.replace(tzinfo=timezone.utc).timestamp())

@@ -20,7 +20,8 @@ _LINK = re.compile(
 _BUS = re.compile(r"Bus: primary=(?P<p>[0-9a-f]{2}), secondary=(?P<s>[0-9a-f]{2}), subordinate=(?P<u>[0-9a-f]{2})")
 _ACS = re.compile(r"ACSCtl:\s*(?P<flags>.*)")
 _REGION = re.compile(
-    r"Region (?P<n>\d): Memory at (?P<at>\S+).*?(?:\[(?P<state>disabled|virtual)\])?.*?(?:\[size=(?P<size>\d+[KMGT]?)\])?\s*$"
+    r"Region (?P<n>\d): Memory at (?P<at>\S+).*?(?:\[(?P<state>disabled|virtual)\])?.*?(?:\[size=(?P<size>\d+[KMGT"
+    r"]?)\])?\s*$"
 )
 _SIZES = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1048576.0, "": 1 / 1048576}
 _GPU_CLASSES = ("3D controller", "VGA compatible controller", "Display controller", "Processing accelerators")

@@ -9,31 +9,39 @@ from gpuclinic.recognise.parsers.gpu_text import Draft, pci_address
 from gpuclinic.recognise.parsers.nvidia_smi_fields import finish, reasons_of_mask
 
 _SAMPLE = re.compile(
-    r"^(?P<name>(?:DCGM_FI|nvidia_smi)_\w+)\{(?P<labels>[^}]{0,2000})\}\s+(?P<value>[-+.\deE]+|NaN|\+Inf)(?:\s+(?P<time>\d{10,13}))?\s*$"
+    r"^(?P<name>(?:DCGM_FI|nvidia_smi)_\w+)\{(?P<labels>[^}]{0,2000})\}\s+(?P<value>[-+.\deE]+|NaN|\+Inf)(?:\s+(?P"
+    r"<time>\d{10,13}))?\s*$"
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _DCGM = {
-    "GPU_TEMP": "temperature_c", "MEMORY_TEMP": "memory_temperature_c", "POWER_USAGE": "power_w", "GPU_UTIL": "utilization_pct",
+    "GPU_TEMP": "temperature_c", "MEMORY_TEMP": "memory_temperature_c", "POWER_USAGE": "power_w",
+    "GPU_UTIL": "utilization_pct",
     "MEM_COPY_UTIL": "memory_utilization_pct", "SM_CLOCK": "sm_clock_mhz", "MEM_CLOCK": "memory_clock_mhz",
     "FB_USED": "memory_used_mib", "FB_FREE": "memory_free_mib", "FB_TOTAL": "memory_total_mib",
     "FB_RESERVED": "memory_reserved_mib", "XID_ERRORS": "last_xid", "ECC_SBE_VOL_TOTAL": "ecc_corrected_volatile",
     "ECC_DBE_VOL_TOTAL": "ecc_uncorrected_volatile", "ECC_SBE_AGG_TOTAL": "ecc_corrected_aggregate",
-    "ECC_DBE_AGG_TOTAL": "ecc_uncorrected_aggregate", "RETIRED_SBE": "retired_pages_sbe", "RETIRED_DBE": "retired_pages_dbe",
+    "ECC_DBE_AGG_TOTAL": "ecc_uncorrected_aggregate", "RETIRED_SBE": "retired_pages_sbe",
+    "RETIRED_DBE": "retired_pages_dbe",
     "RETIRED_PENDING": "retired_pages_pending", "CORRECTABLE_REMAPPED_ROWS": "remapped_correctable",
     "UNCORRECTABLE_REMAPPED_ROWS": "remapped_uncorrectable", "ROW_REMAP_PENDING": "remap_pending",
     "ROW_REMAP_FAILURE": "remap_failed", "PCIE_REPLAY_COUNTER": "pcie_replays", "PCIE_LINK_GEN": "pcie_gen",
     "PCIE_LINK_WIDTH": "pcie_width", "PCIE_MAX_LINK_GEN": "pcie_gen_max", "PCIE_MAX_LINK_WIDTH": "pcie_width_max",
     "SLOWDOWN_TEMP": "slowdown_temp_c", "SHUTDOWN_TEMP": "shutdown_temp_c", "POWER_MGMT_LIMIT": "power_limit_w",
     "ENFORCED_POWER_LIMIT": "power_limit_w", "POWER_MGMT_LIMIT_DEF": "default_power_limit_w",
-    "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": "nvlink_crc_flit_errors", "NVLINK_REPLAY_ERROR_COUNT_TOTAL": "nvlink_replay_errors",
+    "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": "nvlink_crc_flit_errors",
+    "NVLINK_REPLAY_ERROR_COUNT_TOTAL": "nvlink_replay_errors",
     "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": "nvlink_recovery_errors", "VGPU_LICENSE_STATUS": "vgpu_license_code",
-    "POWER_VIOLATION": "power_violation_us", "THERMAL_VIOLATION": "thermal_violation_us", "FABRIC_MANAGER_STATUS": "fabric_code",
+    "POWER_VIOLATION": "power_violation_us", "THERMAL_VIOLATION": "thermal_violation_us",
+    "FABRIC_MANAGER_STATUS": "fabric_code",
 }  # fmt: skip
 _SMI = {
     "temperature_gpu": "temperature_c", "power_draw_watts": "power_w", "utilization_gpu_ratio": "utilization_ratio",
-    "ecc_errors_uncorrected_volatile_total": "ecc_uncorrected_volatile", "ecc_errors_corrected_volatile_total": "ecc_corrected_volatile",
-    "remapped_rows_pending": "remap_pending", "remapped_rows_failure": "remap_failed", "remapped_rows_correctable": "remapped_correctable",
-    "remapped_rows_uncorrectable": "remapped_uncorrectable", "pcie_link_gen_current": "pcie_gen", "pcie_link_gen_max": "pcie_gen_max",
+    "ecc_errors_uncorrected_volatile_total": "ecc_uncorrected_volatile",
+    "ecc_errors_corrected_volatile_total": "ecc_corrected_volatile",
+    "remapped_rows_pending": "remap_pending", "remapped_rows_failure": "remap_failed",
+    "remapped_rows_correctable": "remapped_correctable",
+    "remapped_rows_uncorrectable": "remapped_uncorrectable", "pcie_link_gen_current": "pcie_gen",
+    "pcie_link_gen_max": "pcie_gen_max",
     "pcie_link_width_current": "pcie_width", "pcie_link_width_max": "pcie_width_max",
     "enforced_power_limit_watts": "power_limit_w", "power_default_limit_watts": "default_power_limit_w",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The NVIDIA kernel module and its rivals: lsmod, modinfo, dkms status, /proc/driver/nvidia/version, mokutil, device nodes."""
+"""The NVIDIA kernel module and its rivals: lsmod, modinfo, dkms, /proc/driver/nvidia/version, mokutil, device nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make
 
 _LSMOD_HEAD = re.compile(r"^\s*Module\s+Size\s+Used by")
 _LSMOD = re.compile(
-    r"^(?P<name>[a-z][\w-]{1,60})\s+(?P<size>\d{4,10})\s+(?P<uses>-?\d{1,6})(?:\s+(?P<by>[\w,-]*))?(?:\s+\[permanent\]|\s*\([A-Z]+\))?\s*$"
+    r"^(?P<name>[a-z][\w-]{1,60})\s+(?P<size>\d{4,10})\s+(?P<uses>-?\d{1,6})(?:\s+(?P<by>[\w,-]*))?(?:\s+\[permane"
+    r"nt\]|\s*\([A-Z]+\))?\s*$"
 )
 _LSMOD_COMMAND = re.compile(r"(?:^|[$#>])\s*(?:sudo )?lsmod(?P<rest>.*)$")
 _PROMPT = re.compile(r"^\S{0,60}[$#>]\s|^\[[^\]]{3,60}\][$#]|^\$ ")
@@ -44,12 +45,14 @@ _MODINFO = re.compile(
 )
 _SECURE = re.compile(r"^\s*Secure ?Boot(?: is)?:? (?P<state>enabled|disabled)", re.IGNORECASE)
 _NODE = re.compile(
-    r"^(?P<mode>[cb][rwxsStT-]{9})[.+]?\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+(?P<major>\d+),\s*(?P<minor>\d+)\s+.*?"
+    r"^(?P<mode>[cb][rwxsStT-]{9})[.+]?\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+(?P<major>\d+),\s*(?P<minor>\d+)"
+    r"\s+.*?"
     r"(?P<path>/dev/\S+|nvidia\S*)$"
 )
 _NO_NODE = re.compile(r"(?:cannot access|No such file).*?(?P<path>/dev/(?:nvidia|infiniband)[^\s'’\":]*)")
 _KO = re.compile(
-    r"^(?P<path>/lib/modules/(?P<kernel>[^/\s]+)/\S*?/(?P<name>nvidia(?:[-_]uvm|[-_]drm|[-_]modeset|[-_]peermem|_current|-current)?)\.ko(?:\.\w+)?)\s*$"
+    r"^(?P<path>/lib/modules/(?P<kernel>[^/\s]+)/\S*?/(?P<name>nvidia(?:[-_]uvm|[-_]drm|[-_]modeset|[-_]peermem|_c"
+    r"urrent|-current)?)\.ko(?:\.\w+)?)\s*$"
 )
 
 
@@ -125,7 +128,8 @@ class _Listing:
 
 
 def parse_driver_version(document: Document) -> list[Fact]:
-    """Facts driver (flavour open or proprietary) and driver_component "kernel module" of /proc/driver/nvidia/version."""
+    """Facts driver (flavour open or proprietary) and driver_component "kernel module" of "
+    "/proc/driver/nvidia/version."""
     facts: list[Fact] = []
     for index, line in enumerate(document.lines()):
         found = _PROC.search(line) if "NVRM version" in line else None
@@ -225,7 +229,8 @@ def parse_secure_boot(document: Document) -> list[Fact]:
 
 
 def parse_device_nodes(document: Document) -> list[Fact]:
-    """Facts device_node of `ls -l /dev/nvidia*` and /dev/infiniband; absent ones where ls said so, or the others are there."""
+    """Facts device_node of `ls -l /dev/nvidia*` and /dev/infiniband; absent ones where ls said so, or the "
+    "others are there."""
     facts: list[Fact] = []
     seen: dict[str, tuple[int, str]] = {}
     for index, line in enumerate(document.lines()):

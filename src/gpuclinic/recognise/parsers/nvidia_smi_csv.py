@@ -1,4 +1,4 @@
-"""`nvidia-smi --query-gpu`, `--query-compute-apps`, `--query-retired-pages` and their kin as csv, one sample or a long series."""
+"""`nvidia-smi --query-gpu`, `--query-compute-apps` and their kin as csv, one sample or a long series."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gpuclinic.recognise.parsers.nvidia_smi_fields import REASONS, add_reason, a
 
 COLUMNS = {
     "name": "name", "gpu_name": "name", "uuid": "uuid", "gpu_uuid": "uuid", "serial": "serial", "gpu_serial": "serial",
-    "index": "index", "driver_version": "driver_version", "vbios_version": "vbios_version", "pstate": "performance_state",
+    "index": "index", "driver_version": "driver_version", "vbios_version": "vbios_version",
+    "pstate": "performance_state",
     "persistence_mode": "persistence", "accounting.mode": "accounting", "compute_mode": "compute_mode",
     "compute_cap": "compute_capability", "fan.speed": "fan_pct", "display_active": "display_active",
     "pcie.link.gen.current": "pcie_gen", "pcie.link.gen.gpucurrent": "pcie_gen", "pcie.link.gen.max": "pcie_gen_max",
@@ -23,7 +24,8 @@ COLUMNS = {
     "temperature.gpu": "temperature_c", "temperature.memory": "memory_temperature_c",
     "temperature.gpu.tlimit": "t_limit_c",
     "power.draw": "power_w", "power.draw.instant": "power_w", "power.draw.average": "power_average_w",
-    "power.limit": "power_limit_w", "enforced.power.limit": "power_limit_w", "power.default_limit": "default_power_limit_w",
+    "power.limit": "power_limit_w", "enforced.power.limit": "power_limit_w",
+    "power.default_limit": "default_power_limit_w",
     "power.min_limit": "min_power_limit_w", "power.max_limit": "max_power_limit_w",
     "module.power.draw.instant": "module_power_w", "module.power.limit": "module_power_limit_w",
     "clocks.sm": "sm_clock_mhz", "clocks.current.sm": "sm_clock_mhz", "clocks.gr": "graphics_clock_mhz",
@@ -59,7 +61,20 @@ COLUMNS = {
     "gpu_recovery_action": "recovery_action", "vgpu_license.status": "vgpu_license",
 }  # fmt: skip
 _OTHERS = frozenset(
-    "timestamp pci.bus_id gpu_bus_id count pid process_name used_gpu_memory used_memory gpu_util mem_util time type".split()
+    [
+        "timestamp",
+        "pci.bus_id",
+        "gpu_bus_id",
+        "count",
+        "pid",
+        "process_name",
+        "used_gpu_memory",
+        "used_memory",
+        "gpu_util",
+        "mem_util",
+        "time",
+        "type",
+    ]
 )
 _CELL = re.compile(r"^([a-z][\w.]*)(?: \[[^\]]*\])?$")
 _COMMAND = re.compile(r"--query-(?:gpu|compute-apps|remapped-rows|retired-pages)[= ]\"?'?(?P<columns>[\w.,]+)")

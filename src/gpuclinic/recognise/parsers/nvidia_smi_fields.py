@@ -6,19 +6,71 @@ from gpuclinic.recognise.parsers.gpu_tables import compute_capability
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, bare, is_missing, number, trouble, whole, yes
 
 TEXTS = frozenset(
-    "name uuid serial driver_version cuda_version kmd_version vbios_version performance_state mig_mode mig_pending compute_mode "
-    "ecc_mode ecc_mode_pending fabric_state fabric_status fabric_health fabric_bandwidth fabric_incorrect_configuration "
-    "vgpu_license vgpu_product recovery_action virtualization_mode addressing_mode architecture gsp_firmware "
-    "throttle_mask compute_capability platform_peer_type retired_pages_pending_text hostname".split()
+    [
+        "name",
+        "uuid",
+        "serial",
+        "driver_version",
+        "cuda_version",
+        "kmd_version",
+        "vbios_version",
+        "performance_state",
+        "mig_mode",
+        "mig_pending",
+        "compute_mode",
+        "ecc_mode",
+        "ecc_mode_pending",
+        "fabric_state",
+        "fabric_status",
+        "fabric_health",
+        "fabric_bandwidth",
+        "fabric_incorrect_configuration",
+        "vgpu_license",
+        "vgpu_product",
+        "recovery_action",
+        "virtualization_mode",
+        "addressing_mode",
+        "architecture",
+        "gsp_firmware",
+        "throttle_mask",
+        "compute_capability",
+        "platform_peer_type",
+        "retired_pages_pending_text",
+        "hostname",
+    ]
 )
 FLAGS = frozenset(
-    "persistence accounting reset_required drain_recommended remap_pending remap_failed retired_pages_pending "
-    "sram_threshold_exceeded channel_repair_pending tpc_repair_pending unrepairable_memory display_active "
-    "fabric_route_unhealthy fabric_route_recovery fabric_access_timeout_recovery".split()
+    [
+        "persistence",
+        "accounting",
+        "reset_required",
+        "drain_recommended",
+        "remap_pending",
+        "remap_failed",
+        "retired_pages_pending",
+        "sram_threshold_exceeded",
+        "channel_repair_pending",
+        "tpc_repair_pending",
+        "unrepairable_memory",
+        "display_active",
+        "fabric_route_unhealthy",
+        "fabric_route_recovery",
+        "fabric_access_timeout_recovery",
+    ]
 )
 FLOATS = frozenset(
-    "power_w power_average_w power_limit_w power_requested_limit_w default_power_limit_w min_power_limit_w "
-    "max_power_limit_w memory_power_w module_power_w module_power_limit_w".split()
+    [
+        "power_w",
+        "power_average_w",
+        "power_limit_w",
+        "power_requested_limit_w",
+        "default_power_limit_w",
+        "min_power_limit_w",
+        "max_power_limit_w",
+        "memory_power_w",
+        "module_power_w",
+        "module_power_limit_w",
+    ]
 )
 
 REASONS = {

@@ -18,7 +18,8 @@ _VERSION = re.compile(
     r"^(?P<what>NVIDIA-SMI|NVML|DRIVER|KMD|CUDA|CUDA UMD) version\s*:\s*(?P<value>\d[\d.]*)\s*$", re.IGNORECASE
 )
 _INSTANCE = re.compile(
-    r"^\|\s+(?P<gpu>\d+)\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<instance>\d+)\s+(?P<start>\d+):(?P<size>\d+)\s+\|"
+    r"^\|\s+(?P<gpu>\d+)\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<instance>\d+)\s+(?P<start>\d+):(?"
+    r"P<size>\d+)\s+\|"
 )
 _PROFILE = re.compile(
     r"^\|\s+(?P<gpu>\d+)\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<free>\d+)/(?P<total>\d+)\s"

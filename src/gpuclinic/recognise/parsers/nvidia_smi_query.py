@@ -43,12 +43,15 @@ FIELDS = {
     "ecc mode/current": "ecc_mode", "ecc mode/pending": "ecc_mode_pending",
     "retired pages/single bit ecc": "retired_pages_sbe", "retired pages/double bit ecc": "retired_pages_dbe",
     "retired pages/pending page blacklist": "retired_pages_pending", "retired pages/pending": "retired_pages_pending",
-    "ecc errors/channel repair pending": "channel_repair_pending", "ecc errors/tpc repair pending": "tpc_repair_pending",
+    "ecc errors/channel repair pending": "channel_repair_pending",
+    "ecc errors/tpc repair pending": "tpc_repair_pending",
     "channel repair pending": "channel_repair_pending", "tpc repair pending": "tpc_repair_pending",
     "unrepairable memory": "unrepairable_memory",
-    "remapped rows/correctable error": "remapped_correctable", "remapped rows/uncorrectable error": "remapped_uncorrectable",
+    "remapped rows/correctable error": "remapped_correctable",
+    "remapped rows/uncorrectable error": "remapped_uncorrectable",
     "remapped rows/pending": "remap_pending", "remapped rows/remapping failure occurred": "remap_failed",
-    "bank remap availability histogram/max": "remap_banks_max", "bank remap availability histogram/low": "remap_banks_low",
+    "bank remap availability histogram/max": "remap_banks_max",
+    "bank remap availability histogram/low": "remap_banks_low",
     "bank remap availability histogram/none": "remap_banks_none",
     "gpu current temp": "temperature_c", "gpu t.limit temp": "t_limit_c", "gpu current t.limit temp": "t_limit_c",
     "gpu shutdown temp": "shutdown_temp_c", "gpu slowdown temp": "slowdown_temp_c",
@@ -226,7 +229,7 @@ class _Reader:
             if field == "power_w" and isinstance(gpu.fields.get("power_w"), float):
                 return
             assign(gpu, field, value, index, line)
-            if value.strip() and key in ("bus id",):
+            if value.strip() and key == "bus id":
                 gpu.key = pci_address(value) or gpu.key
         elif trouble(value):
             assign(gpu, "other", value, index, line)

@@ -24,17 +24,20 @@ _SECOND = re.compile(
     rf"(?:^|[\s|>])(?P<fan>\d{{1,3}}\s?%|{_VALUE})\s+(?P<temp>\d{{1,3}}\s?C|{_VALUE})\s+(?:(?P<perf>P\d{{1,2}}|{_VALUE})\s+)?"
     rf"(?P<draw>\d+(?:\.\d+)?\s?W|{_VALUE})\s*/\s*(?P<cap>\d+(?:\.\d+)?\s?W|{_VALUE})\s*\|?\s*"
     rf"(?P<used>\d+\s?Mi?B|{_VALUE})\s*/\s*(?P<total>\d+\s?Mi?B|{_VALUE})\s*\|?\s*"
-    rf"(?:(?P<util>\d{{1,3}}\s?%|{_VALUE})\s*)?(?P<mode>Default|E\. ?Process|E\. ?Thread|Prohibited|{_VALUE})?\s*\|?\s*$"
+    rf"(?:(?P<util>\d{{1,3}}\s?%|{_VALUE})\s*)?"
+    rf"(?P<mode>Default|E\. ?Process|E\. ?Thread|Prohibited|{_VALUE})?\s*\|?\s*$"
 )
 _THIRD = re.compile(r"^[\s|>]*(?P<mig>Enabled\*?|Disabled\*?|N/A|ERR!)\s*\|?\s*$")
 _PROCESS = re.compile(
-    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?:(?P<gi>N/A|\d+)\s+(?P<ci>N/A|\d+)\s+)?(?P<pid>\d+)\s+(?P<type>M?\+?C\+G|M\+C|[CG])\s+"
+    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?:(?P<gi>N/A|\d+)\s+(?P<ci>N/A|\d+)\s+)?(?P<pid>\d+)\s+(?P<type>M?\+?C\+G|M"
+    r"\+C|[CG])\s+"
     r"(?:(?P<name>[^|]*?)\s+)?(?P<memory>\d+\s?Mi?B|N/A|ERR!)\s*\|?\s*$"
 )
 _PROCESSES = re.compile(r"^[\s|>+]*Processes:")
 _NONE = re.compile(r"No running (?:compute )?processes found")
 _MIG = re.compile(
-    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?P<gi>\d+)\s+(?P<ci>\d+)\s+(?P<dev>\d+)\s*\|?\s*(?P<used>\d+\s?MiB)\s*/\s*(?P<total>\d+\s?MiB)"
+    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?P<gi>\d+)\s+(?P<ci>\d+)\s+(?P<dev>\d+)\s*\|?\s*(?P<used>\d+\s?MiB)\s*/\s*(?"
+    r"P<total>\d+\s?MiB)"
     r"\s*\|?\s*(?P<sm>\d+)\s+(?P<ecc>\d+|N/A|ERR!)\b"
 )
 _COMPUTE_MODE = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}
@@ -120,7 +123,8 @@ def _driver(document: Document, header: re.Match[str], index: int, line: str) ->
 
 
 def _row(current: _Snapshot, last: tuple[str, int, str] | None, index: int, line: str) -> tuple[str, int, str] | None:
-    """Takes one line of a table into the snapshot; last: the GPU whose rows go on, and which row and line came before."""
+    """Takes one line of a table into the snapshot; last: the GPU whose rows go on, and which row and line came "
+    "before."""
     first = _FIRST.search(line)
     if first:
         current.gpus[first["index"]] = _first(current.document, first, index, line)
@@ -211,7 +215,8 @@ def _mig(document: Document, row: re.Match[str], index: int, line: str) -> Draft
 
 
 _HANDLE = re.compile(
-    r"Unable to determine the device handle for (?:GPU|gpu)\s*\d*:?\s*(?P<gpu>[0-9A-Fa-f:.]{7,}\d)\s*:\s*(?P<what>[^.\n]{3,80})"
+    r"Unable to determine the device handle for (?:GPU|gpu)\s*\d*:?\s*(?P<gpu>[0-9A-Fa-f:.]{7,}\d)\s*:\s*(?P<what>"
+    r"[^.\n]{3,80})"
 )
 
 

@@ -1,4 +1,4 @@
-"""Reads pickles of plain containers, numbers and strings without executing them: no import, no call, no object is ever made."""
+"""Reads pickles of plain containers, numbers and strings without executing them: no import, no call, no object."""
 
 from __future__ import annotations
 
@@ -8,8 +8,27 @@ from typing import Any
 MOST_BYTES = 256 << 20
 _MARK = object()
 _PLAIN = frozenset(
-    "BINUNICODE SHORT_BINUNICODE BINUNICODE8 UNICODE BININT BININT1 BININT2 INT LONG LONG1 LONG4 FLOAT BINFLOAT "
-    "STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8".split()
+    [
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE8",
+        "UNICODE",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "INT",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+    ]
 )
 _FIXED = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 
@@ -19,7 +38,8 @@ class NotPlainError(ValueError):
 
 
 def load_plain(data: bytes) -> Any:
-    """The plain data in a pickle; raises NotPlainError at the first opcode that would import, call or build anything."""
+    """The plain data in a pickle; raises NotPlainError at the first opcode that would import, call or build "
+    "anything."""
     if len(data) > MOST_BYTES:
         raise NotPlainError("too large")
     machine = _Machine()
@@ -29,7 +49,17 @@ def load_plain(data: bytes) -> Any:
                 return machine.stack[-1] if machine.stack else None
     except NotPlainError:
         raise
-    except (ValueError, IndexError, TypeError, KeyError, AttributeError, EOFError, OverflowError, UnicodeError, MemoryError) as problem:
+    except (
+        ValueError,
+        IndexError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        EOFError,
+        OverflowError,
+        UnicodeError,
+        MemoryError,
+    ) as problem:
         raise NotPlainError(f"damaged pickle: {problem}") from None
     raise NotPlainError("no end")
 

@@ -1,4 +1,4 @@
-"""Python packages: pip list, pip freeze, conda list, uv pip list; and distribution packages of the driver (dpkg, rpm)."""
+"""Python packages: pip list, pip freeze, conda list; and the driver's distribution packages (dpkg, rpm)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _HEAD = re.compile(r"^Package\s+Version(?:\s+.*)?$")
 _ROW = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]{0,80})\s{1,}(?P<version>[0-9][\w.+!-]{0,60})(?:\s+\S.*)?$")
 _CONDA_HEAD = re.compile(r"^# packages in environment at (?P<path>\S+?):?\s*$|^#\s+Name\s+Version\s+Build")
 _CONDA = re.compile(
-    r"^(?P<name>[a-z0-9_][\w.-]{0,80})\s+(?P<version>[0-9][\w.+!-]{0,60})\s+(?P<build>[\w.+-]{1,60})(?:\s+(?P<channel>\S+))?\s*$"
+    r"^(?P<name>[a-z0-9_][\w.-]{0,80})\s+(?P<version>[0-9][\w.+!-]{0,60})\s+(?P<build>[\w.+-]{1,60})(?:\s+(?P<chan"
+    r"nel>\S+))?\s*$"
 )
 _DPKG = re.compile(
     r"^(?P<state>[a-z]{2,3})\s+(?P<name>[a-z0-9][\w.+-]{2,80}?)(?::\w+)?\s+(?P<version>\d[\w.+:~-]{2,80})\s"
 )
 _RPM = re.compile(
-    r"^(?P<name>(?:kmod-|akmod-|dkms-)?(?:nvidia|cuda|libnvidia|xorg-x11-drv-nvidia|nccl|libnccl|datacenter-gpu-manager)[\w+-]*?)-(?:\d+:)?(?P<version>\d[\w.~+]*)-(?P<release>[\w.~+]+)\.(?:x86_64|aarch64|noarch)\s*$"
+    r"^(?P<name>(?:kmod-|akmod-|dkms-)?(?:nvidia|cuda|libnvidia|xorg-x11-drv-nvidia|nccl|libnccl|datacenter-gpu-ma"
+    r"nager)[\w+-]*?)-(?:\d+:)?(?P<version>\d[\w.~+]*)-(?P<release>[\w.~+]+)\.(?:x86_64|aarch64|noarch)\s*$"
 )
 _DRIVERISH = (
     "nvidia",
@@ -106,7 +108,7 @@ def parse_system_packages(document: Document) -> list[Fact]:
         draft.put("upstream", upstream.group(1) if upstream else None)
         draft.put("component", _component(found["name"]))
         state = found.groupdict().get("state") or "ii"
-        draft.put("installed", state.startswith("ii") or state.startswith("hi"))
+        draft.put("installed", state.startswith(("ii", "hi")))
         facts.append(draft.fact())
         if len(facts) > MOST:
             break

@@ -1,4 +1,4 @@
-"""RDMA ports as the tools show them: ibstat, ibstatus, ibv_devinfo, rdma link, perfquery, show_gids, ethtool -S, /sys."""
+"""RDMA ports: ibstat, ibstatus, ibv_devinfo, rdma link, perfquery, show_gids, ethtool -S, /sys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make, number, snake, whole
 
 _STATES = {
-    "1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "active": "ACTIVE", "down": "DOWN", "initializing": "INIT", "init": "INIT",
+    "1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "active": "ACTIVE", "down": "DOWN",
+    "initializing": "INIT", "init": "INIT",
     "armed": "ARMED", "port_active": "ACTIVE", "port_down": "DOWN", "port_init": "INIT", "port_armed": "ARMED",
 }  # fmt: skip
 _PHYSICAL = {
@@ -18,14 +19,38 @@ _PHYSICAL = {
     "portconfigurationtraining": "Training", "port_configuration_traning": "Training",
 }  # fmt: skip
 _COUNTERS = frozenset(
-    "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors port_xmit_discards "
-    "local_link_integrity_errors excessive_buffer_overrun_errors out_of_sequence packet_seq_err rnr_nak_retry_err "
-    "local_ack_timeout_err implied_nak_seq_err req_cqe_error resp_cqe_error out_of_buffer port_xmit_wait np_cnp_sent "
-    "rp_cnp_handled np_ecn_marked_roce_packets roce_adp_retrans roce_adp_retrans_to roce_slow_restart rx_icrc_encapsulated "
-    "req_remote_access_errors resp_remote_access_errors".split()
+    [
+        "symbol_error",
+        "link_error_recovery",
+        "link_downed",
+        "port_rcv_errors",
+        "port_rcv_remote_physical_errors",
+        "port_xmit_discards",
+        "local_link_integrity_errors",
+        "excessive_buffer_overrun_errors",
+        "out_of_sequence",
+        "packet_seq_err",
+        "rnr_nak_retry_err",
+        "local_ack_timeout_err",
+        "implied_nak_seq_err",
+        "req_cqe_error",
+        "resp_cqe_error",
+        "out_of_buffer",
+        "port_xmit_wait",
+        "np_cnp_sent",
+        "rp_cnp_handled",
+        "np_ecn_marked_roce_packets",
+        "roce_adp_retrans",
+        "roce_adp_retrans_to",
+        "roce_slow_restart",
+        "rx_icrc_encapsulated",
+        "req_remote_access_errors",
+        "resp_remote_access_errors",
+    ]
 )
 _PERFQUERY = {
-    "SymbolErrorCounter": "symbol_error", "LinkErrorRecoveryCounter": "link_error_recovery", "LinkDownedCounter": "link_downed",
+    "SymbolErrorCounter": "symbol_error", "LinkErrorRecoveryCounter": "link_error_recovery",
+    "LinkDownedCounter": "link_downed",
     "PortRcvErrors": "port_rcv_errors", "PortRcvRemotePhysicalErrors": "port_rcv_remote_physical_errors",
     "PortXmitDiscards": "port_xmit_discards", "LocalLinkIntegrityErrors": "local_link_integrity_errors",
     "ExcessiveBufferOverrunErrors": "excessive_buffer_overrun_errors", "VL15Dropped": "vl15_dropped",
@@ -62,13 +87,13 @@ def _set(draft: Draft, key: str, value: str, index: int, line: str) -> None:
     elif low in ("rate", "active_rate"):
         rate = number(value)
         draft.put("rate_gbs", None if rate is None else float(rate), index, line)
-    elif low in ("link_layer",):
+    elif low == "link_layer":
         draft.put("link_layer", value.strip().rstrip(">"), index, line)
     elif low in ("active_mtu", "max_mtu"):
         draft.put(f"{low}_bytes", whole(value), index, line)
     elif low in ("base_lid", "port_lid"):
         draft.put("lid", value.strip(), index, line)
-    elif low in ("sm_lid",):
+    elif low == "sm_lid":
         draft.put("sm_lid", value.strip(), index, line)
     elif low in ("ca_type", "firmware_version", "fw_ver", "board_id"):
         draft.put("firmware" if low in ("firmware_version", "fw_ver") else low, value.strip(), index, line)
@@ -123,7 +148,8 @@ def _closed(draft: Draft | None) -> list[Fact]:
 
 
 _RDMA_LINK = re.compile(
-    r"^\s*(?:\d+/\d+: |link )(?P<device>[\w.-]+)/(?P<port>\d+):? .*?state (?P<state>\w+)(?: physical_state (?P<phys>\w+))?(?: netdev (?P<netdev>\S+))?"
+    r"^\s*(?:\d+/\d+: |link )(?P<device>[\w.-]+)/(?P<port>\d+):? .*?state (?P<state>\w+)(?: physical_state (?P<phy"
+    r"s>\w+))?(?: netdev (?P<netdev>\S+))?"
 )
 _IBDEV2NETDEV = re.compile(
     r"^\s*(?P<device>mlx\w+|bnxt_re\w+|irdma\w+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)"
@@ -181,7 +207,8 @@ def parse_perfquery(document: Document) -> list[Fact]:
 
 
 _GID = re.compile(
-    r"^(?P<device>[a-z]\w+)\s+(?P<port>\d+)\s+(?P<index>\d+)\s+(?P<gid>[0-9a-f:]{19,45})\s+(?:(?P<ip>\d+\.\d+\.\d+\.\d+)\s+)?(?P<ver>v1|v2|IB|RoCE v[12])\s*(?P<dev>\S*)"
+    r"^(?P<device>[a-z]\w+)\s+(?P<port>\d+)\s+(?P<index>\d+)\s+(?P<gid>[0-9a-f:]{19,45})\s+(?:(?P<ip>\d+\.\d+\.\d+"
+    r"\.\d+)\s+)?(?P<ver>v1|v2|IB|RoCE v[12])\s*(?P<dev>\S*)"
 )
 
 
@@ -209,7 +236,8 @@ def parse_gids(document: Document) -> list[Fact]:
 _ETHTOOL_HEAD = re.compile(r"ethtool (?:-S|--statistics) (?P<dev>\S+)")
 _STAT = re.compile(r"^\s+(?P<name>[\w.-]{3,60}): (?P<value>\d+)\s*$")
 _TELLING = re.compile(
-    r"discard|drop|err|crc|pause|timeout|link_down|symbol|out_of_(?:buffer|sequence)|retrans|cnp|ecn|prio\d_(?:pause|discard)"
+    r"discard|drop|err|crc|pause|timeout|link_down|symbol|out_of_(?:buffer|sequence)|retrans|cnp|ecn|prio\d_(?:pau"
+    r"se|discard)"
 )
 
 
@@ -241,7 +269,8 @@ def parse_ethtool(document: Document) -> list[Fact]:
 
 
 _SYS = re.compile(
-    r"(?:/sys/class/infiniband/|^infiniband/)(?P<device>[\w.-]+)/ports/(?P<port>\d+)/(?:(?:hw_)?counters/)?(?P<name>\w+)[:\s]+(?P<value>\S.*?)\s*$"
+    r"(?:/sys/class/infiniband/|^infiniband/)(?P<device>[\w.-]+)/ports/(?P<port>\d+)/(?:(?:hw_)?counters/)?(?P<nam"
+    r"e>\w+)[:\s]+(?P<value>\S.*?)\s*$"
 )
 _SYS_PATH = re.compile(r"/(?P<device>[\w.-]+)/ports/(?P<port>\d+)/(?P<name>state|phys_state|rate|link_layer)$")
 

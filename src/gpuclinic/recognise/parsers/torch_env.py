@@ -1,4 +1,4 @@
-"""What PyTorch says of its surroundings: `python -m torch.utils.collect_env`, and the prints people make of torch.version."""
+"""What PyTorch says of its surroundings: `python -m torch.utils.collect_env`, and prints of torch.version."""
 
 from __future__ import annotations
 
