@@ -19,8 +19,8 @@ ENTRIES: tuple[Entry, ...] = (
         "sinfo",
         (
             r"^REASON\s+[^\n]*NODELIST",
-            r"^[^\n]*\b(?:NODELIST|HOSTNAMES)\b[^\n]*\bSTATE\b",
-            r"^[^\n]*\bSTATE\b[^\n]*\bNODELIST\b",
+            r"(?:NODELIST|HOSTNAMES)\b[^\n]{0,400}\bSTATE\b",
+            r"STATE\b[^\n]{0,400}\bNODELIST\b",
         ),
         "slurm:parse_sinfo",
     ),
@@ -48,7 +48,7 @@ ENTRIES: tuple[Entry, ...] = (
         (
             r"^(?:NAMESPACE\s+)?NAME\s[^\n]*\b(?:READY|STATUS)\b",
             r"^NAME\s[^\n]*GPU",
-            r"^[^\n]*\b(?:Normal|Warning)\s+[A-Z]\w+\s+(?:pod|node|job|deployment)\S*/\S+",
+            r"(?:Normal|Warning)\s+[A-Z]\w+\s+(?:pod|node|job|deployment)\S*/\S+",
         ),
         "kubernetes_text:parse_get",
     ),
@@ -67,7 +67,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("docker inspect", (r"\"(?:OOMKilled|ShmSize|IpcMode)\"\s*:",), "containers:parse_inspect"),
     Entry(
         "docker run",
-        (r"\b(?:docker|podman|nerdctl|nvidia-docker)\s+(?:container\s+)?(?:run|create)\s+\S",),
+        (r"(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)\s+\S",),
         "containers:parse_run_lines",
     ),
     Entry(
@@ -88,7 +88,7 @@ ENTRIES: tuple[Entry, ...] = (
             r"\"runtimes\"\s*:\s*\{",
             r"native\.cgroupdriver=",
             r"\"default-shm-size\"",
-            r"^\s*#?\s*no-cgroups\s*=",
+            r"no-cgroups\s*=",
         ),
         "containers:parse_runtime_config",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuclinic.recognise.parsers._entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("df", (r"^\S[^\n]*\s\d{1,3}\s?%\s+/\S*\s*$",), "disk:parse_df"),
+    Entry("df", (r"[\d-][KMGTPEi]*\s+\d{1,3}\s?%\s+/",), "disk:parse_df"),
     Entry("ls -l", (r"^\s*(?:\d+ )?[-dlbcps][-rwxsStT]{9}[.+@]?\s+\d+\s+\S+\s+\S+\s+[\d,]+",), "disk:parse_listing"),
     Entry("du", (r"^\d[\d.]*[KMGTP]\s+[/.]\S*$",), "disk:parse_du"),
     Entry(
@@ -23,7 +23,7 @@ ENTRIES: tuple[Entry, ...] = (
         "cgroup",
         (
             (
-                r"\bmemory\.(?:max|current|high|peak|events|limit_in_bytes|usage_in_bytes|failcnt|oom_control|"
+                r"memory\.(?:max|current|high|peak|events|limit_in_bytes|usage_in_bytes|failcnt|oom_control|"
                 r"max_usage_in_bytes)\b"
             ),
             r"^oom_kill \d+$",
@@ -33,14 +33,14 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "ps",
         (
-            r"^[^\n]*\bPID\b[^\n]*\b(?:CMD|COMMAND|STAT|WCHAN|ARGS)\b",
+            r"PID\b[^\n]{0,200}\b(?:CMD|COMMAND|STAT|WCHAN|ARGS)\b",
             r"^\S+\s+\d+\s+\d+\.\d\s+\d+\.\d\s+\d+\s+\d+\s+\S+\s+[DRSTtZI]",
             r"^\S+\s+\d+\s+\d+\s+\d+\s+(?:\d\d:\d\d|[A-Z][a-z]{2}\d\d|\d{4})\s+(?:\?|pts/\d+|tty\S*)\s",
             r"^top - \d\d:\d\d",
         ),
         "processes:parse_ps",
     ),
-    Entry("pstree", (r"[\w.-]+\(\d+\)[─-]{1,3}[┬─+-]",), "processes:parse_pstree"),
+    Entry("pstree", (r"\(\d+\)[─-]{1,3}[┬─+-]",), "processes:parse_pstree"),
     Entry(
         "lsof",
         (r"/dev/(?:nvidia|kfd|dri)\S*:?\s+(?:\d+|USER|[\w.-]+\s+\d+)", r"^\S+\s+\d+\s+[^\n]*\s/dev/(?:nvidia|kfd)"),
@@ -54,7 +54,7 @@ ENTRIES: tuple[Entry, ...] = (
             r"^Max (?:open files|locked memory|processes)\s",
             r"\b(?:nofile|memlock|nproc)\s+(?:-?\d+|unlimited|infinity)",
             r"^\s*(?:Default)?Limit(?:NOFILE|MEMLOCK|NPROC)=",
-            r"\bulimit\s+-[SH]*[nlu]\b",
+            r"ulimit\s+-[SH]*[nlu]\b",
             r"^descriptors\s+\d",
             r"^-n: ",
         ),
@@ -132,7 +132,7 @@ ENTRIES: tuple[Entry, ...] = (
         (r"^Handle 0x[0-9A-Fa-f]+, DMI type", r"^\s*Max Power Capacity:", r"^System Power Supply\s*$"),
         "bmc:parse_dmidecode",
     ),
-    Entry("uname", (r"^Linux \S+ \d+\.\d+\.\S+ #", r"\buname -\w*r"), "system:parse_uname"),
+    Entry("uname", (r"^Linux \S+ \d+\.\d+\.\S+ #", r"uname -\w*r"), "system:parse_uname"),
     Entry(
         "uptime",
         (r"\bup\s+[^\n]{1,60}(?:load averages?|平均负载)\s*[:：]", r"\A\d+\.\d\d \d+\.\d\d \d+\.\d\d \d+/\d+ \d+"),
@@ -140,8 +140,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("last", (r"^(?:reboot|shutdown)\s+(?:system (?:boot|down)|~)\s",), "system:parse_last"),
     Entry("boots", (r"^\s*-?\d+ [0-9a-f]{32} \w{3} \d{4}-",), "system:parse_boots"),
-    Entry("lscpu", (r"^CPU\(s\)[:：]", r"^Socket\(s\)[:：]", r"\bnproc\s*$", r"^型号名称[:：]"), "system:parse_lscpu"),
-    Entry("kernel command line", (r"^[^\n]*\bBOOT_IMAGE=", r"^\s*GRUB_CMDLINE_LINUX"), "system:parse_cmdline"),
+    Entry("lscpu", (r"^CPU\(s\)[:：]", r"^Socket\(s\)[:：]", r"nproc$", r"^型号名称[:：]"), "system:parse_lscpu"),
+    Entry("kernel command line", (r"BOOT_IMAGE=", r"^\s*GRUB_CMDLINE_LINUX"), "system:parse_cmdline"),
     Entry("modprobe.d", (r"^\s*(?:blacklist [\w-]+|options [\w-]+ \w+=|install [\w-]+ /)",), "system:parse_modprobe"),
     Entry("numactl", (r"^node \d+ (?:size|cpus): ",), "system:parse_numactl"),
     Entry(
@@ -160,15 +160,15 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("vmstat", (r"^\s*r\s+b\s+swpd", r"%(?:iowait|idle)\s[^\n]*%(?:steal|idle)"), "storage_io:parse_cpu_samples"),
     Entry(
         "nfsiostat",
-        (r"^\S+:\S+ mounted on /", r"^device \S+ mounted on \S+ with fstype nfs"),
+        (r" mounted on /", r"^device \S+ mounted on \S+ with fstype nfs"),
         "storage_io:parse_nfsiostat",
     ),
     Entry(
         "systemd units",
         (
             r"^\s*Active: \w+",
-            r"\bcould not be found",
-            r"^\s*[●*○×]?\s*[\w@.-]+\.service\s+(?:loaded|not-found|masked)",
+            r"could not be found",
+            r"^\s*(?:[●*○×]\s*)?[\w@.-]+\.service\s+(?:loaded|not-found|masked)",
             r"^(?:ActiveState|SubState|ExecMainStatus|NRestarts)=",
             r"systemctl\s+is-(?:active|failed)",
             r"^\S+\s+(?:RUNNING|FATAL|BACKOFF|STOPPED)\s",
@@ -197,7 +197,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "authorized_keys",
-        (r"(?:^|\s)(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d+)\s+AAAA",),
+        (r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d+)\s+AAAA",),
         "access:parse_authorized_keys",
     ),
     Entry(
@@ -212,21 +212,21 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "jupyter",
-        (r"^\s*c\.(?:NotebookApp|ServerApp|IdentityProvider)\.", r"\bjupyter(?:-lab|-notebook)?\b[^\n]*--"),
+        (r"^\s*c\.(?:NotebookApp|ServerApp|IdentityProvider)\.", r"jupyter(?:-lab|-notebook)?\b[^\n]{0,200}--"),
         "access:parse_jupyter",
     ),
     Entry("ld.so.preload", (r"ld\.so\.preload", r"\A\s*/\S+\.so(?:\.\d+)*\s*\Z"), "access:parse_preload"),
     Entry(
         "step times",
         (
-            r"\br0=\d+(?:\.\d+)?[^\n]*\br1=",
-            r"\brank ?0[=:][^\n]*\brank ?1[=:]",
+            r"r0=\d+(?:\.\d+)?[^\n]{0,40}\br1=",
+            r"rank ?0[=:][^\n]{0,60}\brank ?1[=:]",
             r"(?i)elapsed time per iteration",
             (
                 r"(?i)\b(?:step|iter(?:ation)?|batch|data(?:loader)?|load)[_ -]?(?:time|wait|ms)\w*\s*(?:\(\w+\))?\s*"
                 r"[:=]\s*\d"
             ),
-            r"\bTime\s+\d+\.\d+ \(\s*\d+\.\d+\)",
+            r"Time\s+\d+\.\d+ \(\s*\d+\.\d+\)",
             r"(?i)\bdata(?:loader)?[_ ](?:time|load|wait)\w*\s*[:= ]\s*\d",
             r"(?i)^\W*rank\b[^\n]*(?:_ms|\(ms\)|\(s\)|_s\b|time)",
             r"(?i)\bstep[ =:]*\d+[^\n]*\b(?:dt|took|time)[ =:]\s*\d",

@@ -1,4 +1,4 @@
-"""What launchers leave behind: error files of torch elastic, and lists of what a site owns."""
+"""Error files of torch elastic; lists of machines as CSV with a header, or without one."""
 
 from __future__ import annotations
 
@@ -99,6 +99,7 @@ def _by_header(row: list[str], columns: dict[str, int]) -> dict[str, Scalar] | N
     gpus = str(fields.get("gpus") or "")
     amount = re.match(r"^(\d{1,2})(?:\s*[x×].*)?$", gpus)
     fields["gpus"] = int(amount.group(1)) if amount else None
+    fields["machine"] = fields.get("host")
     return fields if fields.get("host") else None
 
 
@@ -107,6 +108,6 @@ def _by_shape(row: list[str]) -> dict[str, Scalar] | None:
         return None
     counts = [int(cell) for cell in row[1:] if re.fullmatch(r"\d{1,2}", cell)]
     models = [cell for cell in row[1:] if _GPU_MODEL.search(cell)]
-    if len(counts) != 1 or not models or not 1 <= counts[0] <= 16:
+    if len(counts) != 1 or not models or re.search(r"HGX|DGX", models[0]) or not 1 <= counts[0] <= 16:
         return None
-    return {"host": row[0], "gpus": counts[0], "model": models[0]}
+    return {"host": row[0], "machine": row[0], "gpus": counts[0], "model": models[0]}

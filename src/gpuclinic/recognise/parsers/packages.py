@@ -59,7 +59,10 @@ def _verb(text: str) -> str:
     lower = text.lower()
     if lower in _VERBS:
         return _VERBS[lower]
-    return re.sub(r"(?<=upgrade|install|downgra)d?ed$|(?<=e)d$|ed$", "", lower)
+    for verb in ("upgrade", "downgrade", "remove", "install", "reinstall", "obsolete"):
+        if lower in (verb, f"{verb}d", f"{verb}ed"):
+            return verb
+    return lower
 
 
 def _change(

@@ -86,7 +86,7 @@ _LSOF = re.compile(
     r"^(?P<command>\S{1,40}(?: \S{1,20})?)\s+(?P<pid>\d+)\s+(?:\d+\s+\S+\s+)?(?P<user>[a-zA-Z_]\S*)\s+"
     r"(?P<fd>\d+[rwu]?\w?|mem|txt|cwd|DEL)\s+(?:CHR|REG|DIR|unknown)\s.*?(?P<file>/dev/(?:nvidia|dri|kfd|shm)\S*)"
 )
-_FUSER = re.compile(r"^(?P<file>/dev/(?:nvidia|dri|kfd)\S*?):?\s*(?P<rest>.*)$")
+_FUSER = re.compile(r"^(?P<file>/dev/(?:nvidia|dri|kfd)[^\s:]*):?\s*(?P<rest>.*)$")
 _FUSER_ROW = re.compile(r"^\s*(?P<user>[\w.+-]+)\s+(?P<pid>\d+)\s+(?P<access>[F.frcem]{2,6})\s+(?P<command>\S+)\s*$")
 _FUSER_PIDS = re.compile(r"\b(\d+)[mcefr]*\b")
 _STACK = re.compile(r"^\s*(?:#\d+\s+)?\[<[0-9a-fx]+>\]\s+(?P<function>[\w.]+)\+0x")
@@ -100,7 +100,7 @@ _MINERS = re.compile(
 _POOL = re.compile(
     r"(?:stratum[12]?\+?(?:tcp|ssl|tls|udp|wss?)?://|(?:nicehash\+\w+|ethproxy|ethstratum)://|--(?:nicehash|"
     r"donate-level)\b|"
-    r"\b(?:-a|--algo(?:rithm)?)[ =](?:kawpow|firopow|progpow\w*|ethash|etchash|autolykos2?|octopus|kheavyhash|"
+    r"(?:^|\s)(?:-a|--algo(?:rithm)?)[ =](?:kawpow|firopow|progpow\w*|ethash|etchash|autolykos2?|octopus|kheavyhash|"
     r"karlsenhash|pyrinhash|"
     r"rx/\w+|randomx|cn/\w+|beamhash\w*|equihash\S*|verushash|cuckoo\w*|ghostrider|nexapow)\b)",
     re.IGNORECASE,

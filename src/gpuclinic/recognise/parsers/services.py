@@ -23,7 +23,7 @@ _MISSING = re.compile(
     r"(?:\.service)?: Unit .* not (?:found|loaded)"
 )
 _LIST = re.compile(
-    r"^\s*[●*○×]?\s*(?P<name>[\w@.:\\-]+\.(?:service|socket|timer|mount))\s+(?P<load>loaded|not-found|masked|error|"
+    r"^\s*(?:[●*○×]\s*)?(?P<name>[\w@.:\\-]+\.(?:service|socket|timer|mount))\s+(?P<load>loaded|not-found|masked|error|"
     r"bad-setting)\s+"
     r"(?P<active>active|inactive|failed|activating|deactivating)\s+(?P<sub>[\w-]+)"
 )
