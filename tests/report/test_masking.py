@@ -33,6 +33,7 @@ HEX40 = "0123456789abcdef0123456789abcdef01234567"
         ("redis://:s3cret99@cache:6379/0", "s3cret99"),
         ("http://node:8888/?token=0123456789abcdef0123456789abcdef", "0123456789abcdef"),
         ("https://bucket/x?X-Amz-Credential=AAAA1111&X-Amz-Signature=abcdef123456", "abcdef123456"),
+        ("spring.datasource.pwd=hunter22", "hunter22"),
         ("mysql --password=foo123 --host db", "foo123"),
         ("docker login -u me --password hunter22", "hunter22"),
         ("MYSQL_ROOT_PASSWORD: supersecret", "supersecret"),
@@ -66,6 +67,9 @@ def test_secrets_are_masked(text: str, secret: str) -> None:
         "[rank3]:[E816 01:45:40.183009389 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective timeout",
         "GPU-7ae2b3a0-77d4-3c0e-8d9c-d5d0a0a7c0f3",
         "RuntimeError: The size of tensor a (4096) must match the size of tensor b (4097)",
+        "sudo: marta : TTY=pts/4 ; PWD=/home/marta ; USER=root ; COMMAND=/usr/bin/kill -9 41022",
+        "/etc/systemd/services/nvidia-fabricmanager-long-name.service",
+        "OLDPWD=/work/run",
         "Public key: ssh-ed25519 AAAAC3Nz comment",
     ],
 )

@@ -10,7 +10,7 @@ import re
 HIDDEN = "***"
 
 _NAMED = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|credentials?|"
+    r"(?:pass(?:word|wd|phrase)?|pwd(?=[\"']?\s{0,3}[=:]\s{0,3}[\"']?[^/~\s\"'])|secret|credentials?|"
     r"(?:api|access|auth|private|secret|account|master|signing|encryption|ssh|license|app)[-_ ]?key|"
     r"(?:api|access|auth|bearer|refresh|session|security|secret|hf|hub|hugging_?face|hugging_?face_?hub|wandb|github|gitlab|"
     r"gh|slack|bot|jupyter|vault|k8s|kube|registry|npm|pypi|join|id)[-_]token)"
@@ -53,7 +53,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1{HIDDEN}",
     ),
-    (re.compile(r"(/(?:hooks?|bot/v2/hook|services|webhook)/)[\w/-]{16,200}"), rf"\1{HIDDEN}"),
+    (re.compile(r"(https?://[^\s\"']{1,150}/(?:hooks?|services|webhook)/)[\w/-]{16,200}"), rf"\1{HIDDEN}"),
     # NAME=value, "name": "value", --name value
     (
         re.compile(
