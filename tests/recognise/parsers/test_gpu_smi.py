@@ -1,4 +1,4 @@
-
+# ruff: noqa: E501 - tools print long lines
 from __future__ import annotations
 
 import pytest

@@ -172,5 +172,4 @@ ENTRIES: tuple[Entry, ...] = (
         "flight_recorder:parse_flight_recorder",
     ),
     Entry("rocm-smi", (r"\"card\d+\": ?\{",), "rocm_smi:parse_rocm"),
-    Entry("inventory", (r"^[A-Za-z][\w.-]+[;,|\t].*\b(?:HGX|DGX)[-_ ]?[A-Za-z]{1,2}\d",), "inventory:parse_inventory"),
 )

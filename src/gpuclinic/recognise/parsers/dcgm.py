@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make, pci_address
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _ROOTS = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 _MOST_JSON = 16 << 20
@@ -67,7 +69,7 @@ def _run(document: Document, whole: dict[str, Any], root: dict[str, Any], start:
     return [*facts, draft.fact()]
 
 
-def _text(holder: Any, name: str) -> str | None:
+def _text(holder: object, name: str) -> str | None:
     value = holder.get(name) if isinstance(holder, dict) else None
     return str(value)[:300] if value is not None else None
 
@@ -84,7 +86,7 @@ def _results(test: dict[str, Any]) -> list[dict[str, Any]]:
     return _listed(test.get("results"))
 
 
-def _listed(value: Any) -> list[dict[str, Any]]:
+def _listed(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)][:5000] if isinstance(value, list) else []
 
 

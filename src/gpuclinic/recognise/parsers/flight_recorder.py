@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuclinic.model import Document, Fact, Where
-from gpuclinic.recognise.parsers.gpu_text import Scalar
 from gpuclinic.recognise.parsers.pickle_reader import NotPlainError, load_plain
+
+if TYPE_CHECKING:
+    from gpuclinic.recognise.parsers.gpu_text import Scalar
 
 _RANK = re.compile(r"(?:rank[_-]?|dump[_-]?|trace[_-]?)(\d{1,6})(?:\.\w+)?$", re.IGNORECASE)
 _ENDING = re.compile(r"[_-](\d{1,6})$")
@@ -53,7 +55,7 @@ def _rank(source: str, value: dict[str, Any]) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _facts(source: str, value: Any, host: str | None) -> list[Fact]:
+def _facts(source: str, value: object, host: str | None) -> list[Fact]:
     if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
         return []
     entries = [e for e in value["entries"] if isinstance(e, dict)]
@@ -88,7 +90,7 @@ def _group_name(entry: dict[str, Any]) -> str:
     return str(entry.get("pg_name", entry.get("pg_id", "?")))
 
 
-def _number(value: Any) -> int | None:
+def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -106,7 +108,7 @@ def _group(
     name: str,
     info: dict[str, Any],
     own: list[dict[str, Any]],
-    status: Any,
+    status: object,
 ) -> Fact:
     collectives = [e for e in own if not e.get("is_p2p")]
     sequence = [n for e in collectives if (n := _number(e.get("collective_seq_id", e.get("seq_id")))) is not None]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuclinic.model import Document, Fact
 
 KEPT = 24
 """How many samples of one GPU stay facts of their own."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Scalar, make
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _COMMAND = re.compile(r"(?:^|[$#>]\s*)(?:sudo )?ldd\s+(?:-\w\s+)?(?P<path>[^\s|;&]+)")
 _FILE = re.compile(r"^(?P<path>/?\S+\.so[\w.]*|/\S+):\s*$")

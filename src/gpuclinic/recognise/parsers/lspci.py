@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, pci_address
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _DEVICE = re.compile(
     r"^(?P<lead>[\s>|]*)(?P<address>(?:[0-9a-f]{4,5}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, pci_address
 from gpuclinic.recognise.parsers.nvidia_smi_fields import finish, reasons_of_mask
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _SAMPLE = re.compile(
     r"^(?P<name>(?:DCGM_FI|nvidia_smi)_\w+)\{(?P<labels>[^}]{0,2000})\}\s+(?P<value>[-+.\deE]+|NaN|\+Inf)(?:\s+(?P"

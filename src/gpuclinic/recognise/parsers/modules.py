@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _LSMOD_HEAD = re.compile(r"^\s*Module\s+Size\s+Used by")
 _LSMOD = re.compile(

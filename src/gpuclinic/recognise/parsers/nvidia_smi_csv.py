@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_series import thin
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, bare, is_missing, pci_address, stamp, trouble, whole
 from gpuclinic.recognise.parsers.nvidia_smi_fields import REASONS, add_reason, assign, finish, reasons_of_mask
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 COLUMNS = {
     "name": "name", "gpu_name": "name", "uuid": "uuid", "gpu_uuid": "uuid", "serial": "serial", "gpu_serial": "serial",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make, pci_address, trouble
 from gpuclinic.recognise.parsers.nvidia_smi_fields import finish
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _GPU = re.compile(r"^[\s>|]*GPU\s+(?P<index>\d{1,3}): (?P<name>.{1,80}?) \(UUID: (?P<uuid>GPU-[\w-]+|[^)]{1,60})\)")
 _COMMAND = re.compile(r"nvidia-smi\b.*(?:-L|--list-gpus|nvlink|\s-i[ =])|--gpus ")

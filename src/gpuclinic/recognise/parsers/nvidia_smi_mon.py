@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_series import thin
 from gpuclinic.recognise.parsers.gpu_text import Draft, number, stamp, whole
 from gpuclinic.recognise.parsers.nvidia_smi_fields import finish
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _HEAD = re.compile(r"^[\s>]*#\s*(?:Date\s+Time\s+|Time\s+)?gpu\b", re.IGNORECASE)
 _DMON = {

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact, Stamp
 from gpuclinic.recognise.parsers.gpu_text import Draft, bare, pci_address, snake, stamp, trouble, whole
 from gpuclinic.recognise.parsers.nvidia_smi_fields import REASONS, add_reason, assign, finish
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact, Stamp
 
 _GPU = re.compile(r"^(?P<lead>[\s>|]*)GPU\s+(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _PAIR = re.compile(r"^(?P<lead>[\s>|]*)(?P<key>[A-Za-z][\w .,()/+-]{0,60}?)\s*:\s(?P<value>.*)$")

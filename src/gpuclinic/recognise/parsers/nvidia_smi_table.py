@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact, Stamp
 from gpuclinic.recognise.parsers.gpu_text import Draft, make, pci_address, stamp, trouble, whole
 from gpuclinic.recognise.parsers.nvidia_smi_fields import assign, finish
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact, Stamp
 
 _HEADER = re.compile(
     r"NVIDIA-SMI\s+(?P<smi>\d[\d.]*)\s+(?:Driver|KMD) Version:\s*(?P<driver>\d[\d.]*|N/A|ERR!)"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, bare, pci_address, stamp, trouble, whole
 from gpuclinic.recognise.parsers.nvidia_smi_fields import REASONS, add_reason, assign, finish
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _TOKEN = re.compile(
     r"<(?P<end>/?)(?P<name>[A-Za-z_][\w.-]{0,80})(?P<rest>[^<>]{0,300}?)(?P<empty>/?)>(?P<text>[^<]{0,2000})"

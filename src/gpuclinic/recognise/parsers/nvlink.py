@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, number, snake
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _GPU = re.compile(r"^[\s>|]*GPU (?P<index>\d{1,3}): (?P<name>.{1,80}?)(?: \(UUID: (?P<uuid>[^)]{1,60})\))?\s*$")
 _LINK = re.compile(r"^[\s>|]*Link (?P<link>\d{1,2})(?:, | ?: ?)(?P<rest>\S.{0,120})$")

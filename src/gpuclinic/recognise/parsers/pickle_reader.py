@@ -37,7 +37,7 @@ class NotPlainError(ValueError):
     """The pickle holds more than plain data, or is damaged."""
 
 
-def load_plain(data: bytes) -> Any:
+def load_plain(data: bytes) -> object:
     """The plain data in a pickle; raises NotPlainError at the first opcode that would import, call or build "
     "anything."""
     if len(data) > MOST_BYTES:
@@ -71,7 +71,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
-    def step(self, name: str, argument: Any) -> bool:
+    def step(self, name: str, argument: object) -> bool:
         """Executes one opcode; True at the end."""
         stack = self.stack
         if name in _PLAIN:
@@ -85,11 +85,11 @@ class _Machine:
         elif name == "MARK":
             stack.append(_MARK)
         elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            self.memo[int(argument)] = stack[-1]
+            self.memo[int(str(argument))] = stack[-1]
         elif name == "MEMOIZE":
             self.memo[len(self.memo)] = stack[-1]
         elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(self.memo[int(argument)])
+            stack.append(self.memo[int(str(argument))])
         elif name == "POP":
             stack.pop()
         elif not self._container(name):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_tables import cuda_of_tag, lowest_driver, torch_build
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _FREEZE = re.compile(r"^\s*(?P<name>[A-Za-z0-9][\w.-]{0,80})==(?P<version>[0-9][\w.+!-]{0,60})\s*(?:;.*)?$")
 _RULE = re.compile(r"^-{3,} -{3,}[- ]*$")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make, number, snake, whole
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _STATES = {
     "1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "active": "ACTIVE", "down": "DOWN",

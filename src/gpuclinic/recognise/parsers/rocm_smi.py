@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, number, pci_address
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _FIELDS = (
     (re.compile(r"Temperature \(Sensor (?:edge|junction)\) \(C\)"), "temperature_c"),

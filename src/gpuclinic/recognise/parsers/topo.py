@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _NAME = re.compile(r"(?:GPU|NIC|mlx5_|mlx4_|ib|bnxt_re|efa_)\w*$")

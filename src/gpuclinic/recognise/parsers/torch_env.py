@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.parsers.gpu_tables import compute_capability
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, is_missing, yes
 from gpuclinic.recognise.parsers.pyenv import package, torch_fields
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
 
 _START = re.compile(r"^\s*PyTorch version: (?P<version>\S+)")
 _PAIRS = {
