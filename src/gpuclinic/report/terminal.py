@@ -145,7 +145,7 @@ def _alternatives(page: Page, answer: Answer) -> None:
     for other in others:
         head = clean(other.title)
         likely = page.words["percent"].format(percent=percent(other.confidence))
-        found = where(other, page.lang, with_time=False)
+        found = where(other, page.lang, with_time=False, unlike=answer.causes[0])
         page.item(_follower_text(page, f"{likely}  {head}", found, 1, next(iter(other.evidence), None)))
 
 
