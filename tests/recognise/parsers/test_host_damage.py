@@ -1,10 +1,10 @@
-
 """Damaged, cut and hostile input: parsers return what they understood, quickly, and never raise."""
 
 from __future__ import annotations
 
 import re
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 import test_cluster_tools
@@ -12,7 +12,9 @@ from host_tools import SHARED, damage
 
 from gpuclinic.model import Document
 from gpuclinic.recognise.parsers import _table_cluster, _table_host, parse
-from gpuclinic.recognise.parsers._entry import Entry
+
+if TYPE_CHECKING:
+    from gpuclinic.recognise.parsers._entry import Entry
 
 ENTRIES = [*_table_host.ENTRIES, *_table_cluster.ENTRIES]
 TEXTS = [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuclinic.diagnose.expression import holds
 from gpuclinic.knowledge._load import DATA, parse_files
-from gpuclinic.knowledge._records import Rule
+
+if TYPE_CHECKING:
+    from gpuclinic.knowledge._records import Rule
 
 RULES = parse_files([DATA / "rules" / f"{name}.toml" for name in ("host", "cluster", "security")]).rules
 CAUSES = {line.split("\t")[0] for line in (DATA / "cause_ids.tsv").read_text(encoding="utf-8").splitlines()}
