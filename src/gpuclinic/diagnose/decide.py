@@ -9,6 +9,7 @@ EARLIER_BY = 60.0
 """A cause may be logged up to this many seconds after its consequence: loggers buffer, clocks differ."""
 _BELIEVED = 0.5
 _LEAST = 0.15
+_SURE = 0.75
 
 
 def link(candidates: list[Candidate]) -> None:
@@ -17,9 +18,17 @@ def link(candidates: list[Candidate]) -> None:
     for candidate in candidates:
         if candidate.explained_by is not None:
             continue
-        explainers = [o for o in believed if o is not candidate and explains(o, candidate) and not _descends(o, candidate)]
+        explainers = [
+            o for o in believed
+            if o is not candidate and _sure_enough(o, candidate) and explains(o, candidate) and not _descends(o, candidate)
+        ]  # fmt: skip
         if explainers:
             candidate.explained_by = max(explainers, key=lambda o: (o.strength + 0.02 * _depth(o, believed), -o.order))
+
+
+def _sure_enough(cause: Candidate, other: Candidate) -> bool:
+    """A guess does not take the verdict away from what is proven."""
+    return cause.strength >= _SURE or cause.strength >= other.strength - 0.2
 
 
 def _descends(candidate: Candidate, ancestor: Candidate) -> bool:
