@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import re
 from typing import Any
 
 import msgspec
 
 from gpuclinic.diagnose.candidates import Candidate, Support
 from gpuclinic.diagnose.timeline import Timeline
+from gpuclinic.knowledge import CauseInfo
+from gpuclinic.knowledge.actions import action_step
 from gpuclinic.knowledge.causes import cause_info
 from gpuclinic.model import Cause, NotRead, ReadItem, Where
 from gpuclinic.recognise.decoding import printable
 
+_SHELL_SAFE = re.compile(r"[\w:.@/+,-]{1,200}", re.ASCII)
 MOST_EVIDENCE = 8
 MOST_CAUSES = 12
 
@@ -59,15 +63,7 @@ def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: st
     suffix = "zh" if lang == "zh" else "en"
     titles = [fill(s.texts.get(f"title_{suffix}", ""), {**values, **s.groups}) for s in best]
     title = next((t for t in titles if t), "") or fill(getattr(info, f"title_{suffix}"), values) or str(getattr(info, f"title_{suffix}"))
-    steps: list[dict[str, str]] = []
-    for support in best[:2]:
-        advice = fill(support.texts.get(f"advice_{suffix}", ""), {**values, **support.groups})
-        if advice:
-            steps.append({"text": advice, "command": fill(support.texts.get("command", ""), {**values, **support.groups}), "risk": "none"})
-    for step in info.steps:
-        text = fill(getattr(step, suffix), values)
-        if text and all(text != s["text"] for s in steps):
-            steps.append({"text": text, "command": fill(step.command, values), "risk": step.risk})
+    steps = _steps(candidate, info, best, values, suffix)
     return Cause(
         key=key, role=role, id=candidate.cause, confidence=sure, domain=info.domain, title=printable(title)[:300],
         explanation=" ".join([getattr(info, f"text_{suffix}"), *candidate.notes]).strip(), action=candidate.action or info.action, steps=steps[:8],
@@ -75,6 +71,32 @@ def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: st
         gpu_uuid=candidate.gpu_uuid, gpus=candidate.gpus, pid=candidate.pid, rank=candidate.rank, host=candidate.host,
         time=_time(candidate, timeline),
     )  # fmt: skip
+
+
+def _steps(candidate: Candidate, info: CauseInfo, best: list[Support], values: dict[str, Any], suffix: str) -> list[dict[str, str]]:
+    """What to do in order: the case's own advice, its action where that is not the cause's usual one, then the cause's steps."""
+    steps: list[dict[str, str]] = []
+
+    def add(text: str, command: str, risk: str, places: dict[str, Any]) -> None:
+        if text and all(text != s["text"] for s in steps):
+            steps.append({"text": text, "command": fill(command, {k: _harmless(v) for k, v in places.items()}), "risk": risk})
+
+    if candidate.action and candidate.action != info.action:
+        step = action_step(candidate.action)
+        if step is not None:
+            add(fill(getattr(step, suffix), values), step.command, step.risk, values)
+    for support in best[:2]:
+        places = {**values, **support.groups}
+        add(fill(support.texts.get(f"advice_{suffix}", ""), places), support.texts.get("command", ""), "none", places)
+    for step in info.steps:
+        add(fill(getattr(step, suffix), values), step.command, step.risk, values)
+    return steps
+
+
+def _harmless(value: Any) -> str:
+    """A log's value where it may stand in a command that somebody pastes into a shell; nothing where it may not."""
+    text = str(value)
+    return text if _SHELL_SAFE.fullmatch(text) else ""
 
 
 def _named_gpu(candidate: Candidate) -> str | None:
@@ -122,7 +144,7 @@ def _time(candidate: Candidate, timeline: Timeline) -> str | None:
         when = datetime.datetime.fromtimestamp(moment.seconds, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):
         return None
-    if timeline.year_known is False and when.year == 2000:  # noqa: PLR2004 - the placeholder of yearless stamps
+    if timeline.year_known is False and when.year == 2000:
         return None
     text = when.isoformat()
     return text if timeline.zoned else text.removesuffix("+00:00")
