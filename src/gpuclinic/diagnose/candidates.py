@@ -206,7 +206,9 @@ def _rule_places(rule: Rule, fact: Fact | None, by_kind: dict[str, list[Fact]], 
     places: list[Where] = []
     for name in rule.evidence:
         if name.startswith("fact:"):
-            places.extend(f.where() for f in by_kind.get(name[5:], ())[:3])
+            kind, _, same = name[5:].partition(":")  # "fact:process:pid": those of the same pid as the fact at hand
+            agreeing = [f for f in by_kind.get(kind, ()) if not same or (fact is not None and f.fields.get(same) == fact.fields.get(same))]
+            places.extend(f.where() for f in agreeing[:3])
         elif name.startswith("signal:"):
             places.extend(s.where for s in by_id.get(name[7:], ())[:2])
         elif fact is not None and fact.lines.get(name) is not None:

@@ -12,6 +12,7 @@ from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.refine import refine
+from gpuclinic.diagnose.sharing import add_sharing
 from gpuclinic.diagnose.timeline import Timeline
 from gpuclinic.knowledge import Knowledge
 from gpuclinic.knowledge.causes import cause_info
@@ -44,6 +45,7 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_signals(pool, reading, signatures)
     add_rules(pool, reading, knowledge)
     add_deaths(pool, find_deaths(reading, pool))
+    add_sharing(pool, reading)
     candidates = refine(pool.all(), pool, reading)
     link(candidates)
     roots = rank(candidates)

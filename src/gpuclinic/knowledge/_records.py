@@ -48,7 +48,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     each: a fact kind; the rule is judged once for each fact of it, with its fields as names. Empty: judged once.
     when: a condition in the small language of diagnose.expression.
-    evidence: fields of the fact at hand, "fact:KIND" or "signal:ID" whose places are shown.
+    evidence: fields of the fact at hand, "fact:KIND", "fact:KIND:FIELD" (those with the same FIELD) or "signal:ID" whose places are shown.
     drops: causes that are not believed where this holds (facts beat guesses); "*" for all but decisive ones.
     holds and holds_not: inputs as {kind = [fields...], signals = [ids...]} that the tests judge.
     """

@@ -18,6 +18,8 @@ _CRON = re.compile(
 _CRON_FIELD = re.compile(
     r"^(?:\*|\d+(?:-\d+)?|[A-Za-z]{3}(?:-[A-Za-z]{3})?)(?:/\d+)?(?:,(?:\*|\d+(?:-\d+)?)(?:/\d+)?)*$"
 )
+_ATTACKERS = re.compile(r"mdrfckr|^crackit\b|^redis@redis\.io$|@kali$")
+"""Comments of keys that public reports name: the mdrfckr worm, keys written through an open Redis, attack distributions."""
 _KEY = re.compile(
     r"^(?P<options>.*?\s)?(?P<type>(?:sk-)?(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)(?:@openssh\.com)?|"
     r"(?:sk-)?ssh-ed25519@openssh\.com)\s+(?P<body>AAAA[\w+/.=…*-]*)(?:\s+(?P<comment>.*))?$"
@@ -171,7 +173,7 @@ def parse_authorized_keys(document: Document) -> list[Fact]:
             "why": why,
             "account": (account.group(1) or account.group(2)) if account else None,
             "old_type": match["type"] == "ssh-dss",
-            "known_worm": bool(re.search(r"mdrfckr", match["comment"] or "")),
+            "known_worm": bool(_ATTACKERS.search(match["comment"] or "")),
         }
         facts.append(fact(document, "ssh_key", match["comment"] or match["type"], fields, index, shown))
     return facts[:MAX_FACTS]

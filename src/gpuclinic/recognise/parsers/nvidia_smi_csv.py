@@ -81,6 +81,8 @@ _OTHERS = frozenset(
 )
 _CELL = re.compile(r"^([a-z][\w.]*)(?: \[[^\]]*\])?$")
 _COMMAND = re.compile(r"--query-(?:gpu|compute-apps|remapped-rows|retired-pages)[= ]\"?'?(?P<columns>[\w.,]+)")
+_PID = re.compile(r"\d{1,9}")
+_HELD = re.compile(r"\d+(?: [KMG]i?B)?|\[?[A-Za-z][\w /]*\]?|-", re.IGNORECASE)
 _FLAG_TEXT = {"0": "No", "1": "Yes"}
 
 
@@ -192,8 +194,9 @@ def _reason(draft: Draft, column: str, cell: str, index: int, line: str) -> None
 
 def _process(document: Document, row: dict[str, str], index: int, line: str) -> Draft | None:
     pid = whole(row.get("pid", ""))
-    if pid is None:
-        return None
+    held = row.get("used_gpu_memory", row.get("used_memory"))
+    if pid is None or not _PID.fullmatch(row["pid"]) or (held is not None and not _HELD.fullmatch(held)):
+        return None  # text of another command that has as many commas
     key = _key(row) or "?"
     draft = Draft(document, "gpu_process", f"{key}/{pid}", index, line)
     draft.time = stamp(row.get("timestamp", ""))

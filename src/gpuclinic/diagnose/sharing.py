@@ -1,0 +1,76 @@
+"""Several owners on one card: who they are, and whether both work at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuclinic.diagnose.candidates import Pool, Support
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.model import LEVEL_CONFIDENCE, Fact
+
+_SERVICES = ("nvidia-cuda-mps", "xorg", "gnome-shell", "nv-hostengine", "dcgm", "xwayland")
+_BUSY_SM = 20
+_BUSY_CARD = 90
+_MEMORY_MIB = 300
+
+
+def add_sharing(pool: Pool, reading: Reading) -> None:
+    """A candidate for each card on which processes of different owners compute at once; memory alone is only a hint."""
+    if any("oom" in s.signature or s.signature == "cuda.out_of_memory" or s.signature.startswith("mps.") for s in reading.signals):
+        return  # that has causes of its own
+    owners = {f.fields["pid"]: f for f in reading.facts if f.kind == "process" and isinstance(f.fields.get("pid"), int)}
+    for (host, card), members in _by_card(reading).items():
+        known = [m for m in members if m.fields["pid"] in owners]
+        if len(known) < 2 or _one_job(known, owners):
+            continue
+        users = {owners[m.fields["pid"]].fields.get("user") for m in known}
+        level = _level(known, _utilisation(reading, card), two_users=len(users - {None}) > 1)
+        if level is None:
+            continue
+        places = [m.where() for m in known[:3]] + [owners[m.fields["pid"]].where() for m in known[:3]]
+        support = Support(id="sharing.two_owners", worth=LEVEL_CONFIDENCE[level], places=places, order=10**9, fatal=level != "hint")
+        index = next((m.fields["gpu_index"] for m in known if isinstance(m.fields.get("gpu_index"), int)), None)
+        bus = next((m.fields["bus_id"] for m in known if m.fields.get("bus_id")), None)
+        pool.add("sched.contention", support, host=host, source=known[0].source, subject={"gpu": bus, "gpu_index": index})
+
+
+def _by_card(reading: Reading) -> dict[tuple[str | None, Any], list[Fact]]:
+    """Compute processes of some size on each card, each pid once."""
+    found: dict[tuple[str | None, Any], list[Fact]] = {}
+    for fact in reading.facts:
+        fields = fact.fields
+        card = fields.get("gpu_index") if fields.get("gpu_index") is not None else fields.get("bus_id")
+        if fact.kind != "gpu_process" or card is None or not isinstance(fields.get("pid"), int) or "C" not in str(fields.get("type") or "C"):
+            continue
+        if any(word in str(fields.get("name")).lower() for word in _SERVICES):
+            continue
+        members = found.setdefault((fact.host, card), [])
+        if all(m.fields["pid"] != fields["pid"] for m in members):
+            members.append(fact)
+    return found
+
+
+def _one_job(members: list[Fact], owners: dict[Any, Fact]) -> bool:
+    """Parent and child, siblings or the same command line: one job with several processes."""
+    facts = [owners[m.fields["pid"]] for m in members]
+    pids = {f.fields["pid"] for f in facts}
+    parents = {f.fields.get("ppid") for f in facts}
+    commands = {str(f.fields.get("command")) for f in facts}
+    siblings = len(parents) == 1 and parents not in ({None}, {1})
+    return siblings or bool(parents & pids) or len(commands) == 1
+
+
+def _utilisation(reading: Reading, card: Any) -> float | None:
+    values = [f.fields.get("utilization_pct") for f in reading.facts if f.kind == "gpu" and card in (f.fields.get("index"), f.fields.get("bus_id"))]
+    numbers = [float(v) for v in values if isinstance(v, (int, float))]
+    return max(numbers, default=None)
+
+
+def _level(members: list[Fact], utilisation: float | None, *, two_users: bool) -> str | None:
+    busy = [m for m in members if isinstance(m.fields.get("sm_pct"), (int, float)) and float(str(m.fields["sm_pct"])) >= _BUSY_SM]
+    if len(busy) >= 2:
+        return "strong" if two_users else "likely"
+    heavy = [m for m in members if isinstance(m.fields.get("memory_mib"), (int, float)) and float(str(m.fields["memory_mib"])) >= _MEMORY_MIB]
+    if len(heavy) >= 2 and utilisation is not None and utilisation >= _BUSY_CARD and two_users:
+        return "likely"
+    return "hint" if len(heavy) >= 2 and two_users else None
