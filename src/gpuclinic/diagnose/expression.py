@@ -161,7 +161,10 @@ class _Evaluator:
         outer = _Namespace(self._names)
         chosen: list[dict[str, Any]] = []
         every = 0
+        host = self._names.get("host_name")
         for fields in self._view.facts(kind):
+            if host is not None and fields.get("host_name") not in (None, host):
+                continue  # a fact of another machine
             every += 1
             if tree is None or _Evaluator({**fields, "outer": outer}, self._view).value(tree):
                 chosen.append(fields)
