@@ -17,6 +17,8 @@ _DEATHS = (
 _DEATH_WITH_CODE = ("slurm.task_exit", "k8s.exit_code", "systemd.exit_code", "docker.event_die", "deepspeed.return_code", "mpi.rank_exit", "run.exit_code")
 _SILENT = ("compat.", "net.rdma_fallback", "perf.", "hw.", "driver.", "sec.", "app.silent_death", "process.orphan", "host.cpu", "storage.slow", "container.")
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
+_SLOW = ("perf.", "host.cpu", "storage.slow")
+"""Causes that slow a run: they do not show that anything failed."""
 _UNBELIEVED = 0.45
 _PROVEN_FROM = 0.95
 
@@ -53,7 +55,10 @@ class Health:
 def weigh(candidates: list[Candidate], reading: Reading) -> Health:
     """Lowers supports that healthy runs print, too, where nothing failed or the run went on well."""
     health = Health(reading)
-    proven = [s for c in candidates for s in c.supports if s.fatal and s.worth >= 0.6 and s.places and not _survived(c, s, health)]
+    proven = [
+        s for c in candidates for s in c.supports
+        if s.fatal and s.worth >= 0.6 and s.places and not c.cause.startswith(_SLOW) and not _survived(c, s, health)
+    ]  # fmt: skip
     failed = bool(health.died) or bool(proven)
     for candidate in candidates:
         for support in candidate.supports:

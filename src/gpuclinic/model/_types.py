@@ -67,8 +67,8 @@ class Document(msgspec.Struct, frozen=True):
         return self.text.split("\n")
 
     def at(self, index: int, text: str | None = None) -> Where:
-        """The place of the line with this index (from 0); text defaults to nothing."""
-        return Where(self.source, self.first_line + index, (text or "").strip()[:500])
+        """The place of the line with this index (from 0), its indentation kept; text defaults to nothing."""
+        return Where(self.source, self.first_line + index, (text or "").rstrip()[:500])
 
 
 class Fact(msgspec.Struct, frozen=True):

@@ -12,8 +12,9 @@ from gpuclinic.recognise.parsers._entry import Entry
 from gpuclinic.recognise.parsers._table_cluster import ENTRIES as CLUSTER
 from gpuclinic.recognise.parsers._table_gpu import ENTRIES as GPU
 from gpuclinic.recognise.parsers._table_host import ENTRIES as HOST
+from gpuclinic.recognise.parsers._table_perf import ENTRIES as PERF
 
-ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER
+ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER + PERF
 _HEAD = 4096
 
 

@@ -230,6 +230,7 @@ ENTRIES: tuple[Entry, ...] = (
             r"(?i)\bdata(?:loader)?[_ ](?:time|load|wait)\w*\s*[:= ]\s*\d",
             r"(?i)^\W*rank\b[^\n]*(?:_ms|\(ms\)|\(s\)|_s\b|time)",
             r"(?i)\bstep[ =:]*\d+[^\n]*\b(?:dt|took|time)[ =:]\s*\d",
+            r"\d\s*(?:s/it|it/s)\b",
         ),
         "steps:parse_steps",
     ),

@@ -17,7 +17,7 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"\b(?:global_?step|steps?|iter(?:ation)?s?|batch|Epoch: \[\d+\])[ :=#\[]*(?P<step>\d+)", re.IGNORECASE
+    r"\b(?:global_?step|steps?|iter(?:ation)?s?|it|batch|Epoch: \[\d+\])[ :=#\[]*(?P<step>\d+)", re.IGNORECASE
 )
 _MANY = re.compile(
     r"(?P<head>[A-Za-z][\w+ /]{0,30}?)\s*(?:time)?\s*(?:\(?(?P<unit>ms|s|sec)\)?)?\s*:\s*(?P<list>(?:r(?:ank)?\d+\s*"
@@ -47,7 +47,7 @@ _TIMES = (
     (
         "compute",
         re.compile(
-            rf"\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwdbwd|"
+            rf"(?<!/)\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwdbwd|"
             rf"gpu(?:[_ ]time)?|backward|model[_ ]time)\s*(?P<unit0>\((?:ms|s|sec)\))?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
@@ -66,7 +66,7 @@ _METER = re.compile(
     r"\bTime\s+(?P<now>\d+\.\d+)\s*\(\s*(?P<mean>\d+\.\d+)\)\s*.*?\bData\s+(?P<data>\d+\.\d+)\s*\(\s*"
     r"(?P<data_mean>\d+\.\d+)\)"
 )
-_RATE = re.compile(r"(?P<value>\d+\.\d+)\s*(?P<unit>s/it|it/s)\b")
+_RATE = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>s/it|it/s)\b")
 _MAX_ROWS = 200_000
 
 
@@ -122,13 +122,18 @@ def _rows_of(line: str, index: int, rows: list[_Row]) -> None:
         rows.append(_Row(rank, step, "step", float(meter["now"]), index))
         rows.append(_Row(rank, step, "data", float(meter["data"]), index))
         return
-    if step is None and rank < 0:
+    rate = _RATE.search(line)
+    if step is None and rank < 0 and rate is None:
         return
+    before = len(rows)
     for what, pattern in _TIMES:
         timed = pattern.search(line)
-        if timed:
+        if timed and not (timed["unit"] is None and re.match(r"gpu\b\s+\d", timed.group(), re.IGNORECASE)):  # a card's number
             unit = timed["unit"] or ("ms" if re.search(r"_ms\b", timed.group()) else None)
             rows.append(_Row(rank, step, what, _seconds(timed["value"], timed["unit0"], unit), index))
+    if rate is not None and not any(row.what in ("step", "compute") for row in rows[before:]) and float(rate["value"]) > 0:
+        value = float(rate["value"])
+        rows.append(_Row(rank, step, "step", value if rate["unit"] == "s/it" else 1 / value, index))
 
 
 def parse_steps(document: Document) -> list[Fact]:

@@ -1,0 +1,45 @@
+"""Parsers of what tells where time goes and where programs stand: names and marks only, so that start-up stays cheap."""
+
+from __future__ import annotations
+
+from gpuclinic.recognise.parsers._entry import Entry
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        "stacks",
+        (
+            r"^(?:\S{0,20}:? ?)?\s*Thread (?:0x[0-9A-Fa-f]+|\d+) \((?:idle|active)",
+            r"(?:Current t|T)hread 0x[0-9A-Fa-f]+(?: \[[^\]\n]*\])? \(most recent call first\)",
+            r"Traceback for thread \d+ .{0,80}\(most recent call",
+            r"^\s*Thread \d+ \(Thread 0x[0-9a-f]+ \(LWP \d+\)",
+        ),
+        "stacks:parse_stacks",
+    ),
+    Entry(
+        "profile",
+        (
+            r"^\s*Name\s{2,}.*(?:Self CPU|Self CUDA|CUDA total|time avg)",
+            r"^\s*Time ?\(%\)[ ,]+(?:Total Time|Time)",
+            r"^\s*(?:GPU activities|API calls):\s+\d",
+        ),
+        "profiles:parse_profile",
+    ),
+    Entry(
+        "serving throughput",
+        (
+            r"Avg generation throughput: [\d.]+ tokens/s",
+            r"gen throughput \(token/s\): [\d.]+",
+        ),
+        "serving:parse_throughput",
+    ),
+    Entry(
+        "times by rank",
+        (
+            r"^\s*(?:\d+: )?\(?(?:min, )?max\)? time across ranks \(ms\):",
+            r"times across ranks \(ms\):",
+            r"MxRtt/Rnk: ",
+            r"Rank=\d+ Node=\S+ Score=",
+        ),
+        "rank_times:parse_rank_times",
+    ),
+)
