@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from gpuclinic.diagnose.candidates import Candidate, Support
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.people import People
 from gpuclinic.model import Fact, Signal
 
 _SIZE = re.compile(r"([\d.]+) ?([KMGTP])?(i)?(?:B|bytes)?", re.IGNORECASE)
@@ -30,12 +31,13 @@ def size_in_bytes(text: str | None) -> float | None:
 class Numbers:
     """need, free, total, allocated (by the framework), unallocated (reserved by it), used (by the process), others: bytes or None."""
 
-    def __init__(self, signals: list[Signal]) -> None:
+    def __init__(self, signals: list[Signal], failed_pid: int | None = None) -> None:
         self.values: dict[str, float] = {}
         self.holders: list[tuple[float, int]] = []
+        self._failed_pid = failed_pid
         for signal in signals:
             for name in ("need", "free", "total", "allocated", "unallocated", "used", "reserved"):
-                size = size_in_bytes(signal.groups.get(name))
+                size = size_in_bytes(_with_unit(signal.groups.get(name), signal.groups.get("total")))
                 if size is not None:
                     self.values.setdefault(name, size)
             other = size_in_bytes(signal.groups.get("other_used"))
@@ -56,7 +58,9 @@ class Numbers:
         if mine is None or "used" in self.values:
             return None
         own = mine + self.values.get("unallocated", 0.0)
-        fits = [(size, pid) for size, pid in self.holders if own * 0.98 <= size <= own + 1.5 * _UNITS["g"]]
+        room = 1.5 * _UNITS["g"] if len(self.holders) > 1 else max(1.5 * _UNITS["g"], 0.05 * self.values.get("total", 0.0))
+        fits = [(size, pid) for size, pid in self.holders if own * 0.98 <= size <= own + room]
+        fits = [(size, pid) for size, pid in self.holders if pid == self._failed_pid] or fits
         if len(fits) == 1:
             self.values["used"] = fits[0][0]
             return fits[0][1]
@@ -74,9 +78,9 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
         return
     base = max(ooms, key=lambda c: c.strength)
     first = min((s.order for s in base.supports), default=0)
-    near = [s for s in reading.signals if ("oom" in s.signature or "need" in s.groups) and abs(s.order - first) < 60]
+    near = [s for s in reading.signals if ("oom" in s.signature or {"need", "free"} & s.groups.keys()) and abs(s.order - first) < 60]
     near = [s for s in near if s.where.source in base.sources] or near
-    numbers = Numbers(near[:12])
+    numbers = Numbers(near[:12], _failed_pid(base, near, reading))
     _set_gpu(base, near)
     if numbers.own_pid is not None and base.pid is None:
         base.pid = numbers.own_pid
@@ -93,6 +97,21 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
                 other.strength = 0.0
     if _kind(numbers) is not None and max(s.worth for s in base.supports) >= 0.6:
         base.strength = max(base.strength, 0.93)
+
+
+def _with_unit(size: str | None, total: str | None) -> str | None:
+    """A size printed without unit beside a total that has one ("19.61/79.25 GiB")."""
+    unit = re.search(r"[A-Za-z]+$", total or "")
+    return f"{size} {unit[0]}" if size and unit and re.fullmatch(r"[\d.]+", size.strip()) else size
+
+
+def _failed_pid(base: Candidate, near: list[Signal], reading: Reading) -> int | None:
+    """The process that ran out of memory, where its rank or its own lines tell it."""
+    people = People(reading.signals, reading.facts)
+    ranks = {s.rank for s in near if s.rank is not None}
+    if base.pid is not None:
+        return base.pid
+    return people.pid_of(ranks.pop()) if len(ranks) == 1 else None
 
 
 def _set_gpu(base: Candidate, near: list[Signal]) -> None:
@@ -119,23 +138,54 @@ def _kind(numbers: Numbers) -> str | None:
     return None
 
 
+_HELD = ("gpu.held_before_start", "process.other_user_holds_vram")
+
+
 def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
     """The process that holds most of the card's memory and is not the one that failed."""
     failed = {base.pid} if base.pid is not None else set()
     failed |= {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
-    held: list[tuple[float, int, Fact | None]] = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
+    held = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
+    card = _card_with(numbers, reading)
+    if card is not None:
+        base.gpu, base.gpus = card.key, [card.key]
+        base.gpu_index = index if isinstance(index := card.fields.get("index"), int) else base.gpu_index
     if not held:
         index = base.gpu_index if base.gpu_index is not None else base.rank
-        listed = [f for f in processes_on(reading, physical_index(reading, index), base.gpu) if f.fields.get("pid") not in failed]
+        index = index if card is not None else physical_index(reading, index)
+        listed = [f for f in processes_on(reading, index, base.gpu) if f.fields.get("pid") not in failed]
         held = [(_number(f.fields.get("memory_mib")), int(str(f.fields["pid"])), f) for f in listed if isinstance(f.fields.get("pid"), int)]
     if not held:
         return
     _, pid, fact = max(held, key=lambda h: h[0])
-    base.pid, base.action = pid, "kill_process"
+    base.pid = pid
+    base.action = "fix_config" if _of_another_user(pid, failed, reading) else "kill_process"
+    base.supports[:] = [s for s in base.supports if s.id not in _HELD or s.pid in (None, pid)] or base.supports
     if fact is not None:
-        listed_index = fact.fields.get("gpu_index")
-        base.gpu_index = listed_index if isinstance(listed_index, int) else base.gpu_index
+        index = fact.fields.get("gpu_index")
+        base.gpu_index = index if isinstance(index, int) else base.gpu_index
         base.supports.append(Support(id="oom.holder", worth=0.7, places=[fact.where("pid")], order=10**8))
+
+
+def _card_with(numbers: Numbers, reading: Reading) -> Fact | None:
+    """The one card whose memory in use, as nvidia-smi lists it, is what the failing process found in use."""
+    total, free = numbers.get("total"), numbers.get("free")
+    if not total or free is None:
+        return None
+    found = sorted(
+        (abs(_number(f.fields["memory_used_mib"]) * _UNITS["m"] - (total - free)) / total, f.key, f)
+        for f in reading.facts
+        if f.kind == "gpu" and f.fields.get("memory_used_mib") and f.key.count(":") == 2
+    )
+    near = [(off, f) for off, _, f in found if off < 0.01]
+    return near[0][1] if near and (len(found) == 1 or found[1][0] > 2 * found[0][0] + 0.001) else None
+
+
+def _of_another_user(pid: int, failed: set[int | None], reading: Reading) -> bool:
+    """The holder is a living process of somebody else, as far as a process list tells."""
+    users = {f.fields.get("pid"): f.fields.get("user") for f in reading.facts if f.kind == "process" and f.fields.get("user")}
+    mine = {users[p] for p in failed if p in users}
+    return pid in users and users[pid] not in mine and len(set(users.values())) > 1
 
 
 def physical_index(reading: Reading, ordinal: int | None) -> int | None:

@@ -7,6 +7,7 @@ from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, find_deaths
+from gpuclinic.diagnose.devices import name_devices
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
@@ -30,6 +31,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     blame(candidates, reading)
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
+    name_devices(candidates, reading)
     attach(candidates, find_deaths(reading, pool))
     candidates.sort(key=lambda c: (-c.strength, c.order))
     return candidates

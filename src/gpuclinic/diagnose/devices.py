@@ -1,0 +1,52 @@
+"""Which card a program's error is about, where another line close by or the rank's own start lines tell it."""
+
+from __future__ import annotations
+
+from gpuclinic.diagnose.candidates import Candidate
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.model import Signal
+
+_NEAR_LINES = 4
+_ABOUT_A_CARD = ("app.cuda_oom", "app.vram_leak", "app.illegal_access", "app.device_assert", "app.launch_timeout", "compat.arch_unsupported")
+
+
+def name_devices(candidates: list[Candidate], reading: Reading) -> None:
+    """Sets the GPU of errors of a program that name none."""
+    open_ones = [c for c in candidates if c.cause.startswith(_ABOUT_A_CARD) and c.gpu is None and c.gpu_index is None]
+    if not open_ones:
+        return
+    telling: dict[str, list[tuple[int, int]]] = {}
+    for signal in reading.signals:
+        if signal.gpu_index is not None and "gpu_index" in signal.groups and signal.where.line is not None:
+            telling.setdefault(signal.where.source, []).append((signal.where.line, signal.gpu_index))
+    of_rank = _indices_of_ranks(reading.signals)
+    for candidate in open_ones:
+        index = _beside(candidate, telling)
+        if index is None and candidate.rank is not None:
+            found = of_rank.get((candidate.rank, candidate.host)) or of_rank.get((candidate.rank, None), set())
+            index = next(iter(found)) if len(found) == 1 else None
+        candidate.gpu_index = index
+
+
+def _beside(candidate: Candidate, telling: dict[str, list[tuple[int, int]]]) -> int | None:
+    """The index that lines next to the candidate's best evidence name, where they agree."""
+    best = max(candidate.supports, key=lambda s: s.worth)
+    found = {
+        index
+        for place in best.places[:4]
+        if place.line is not None
+        for line, index in telling.get(place.source, ())
+        if abs(line - place.line) <= _NEAR_LINES
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _indices_of_ranks(signals: list[Signal]) -> dict[tuple[int, str | None], set[int]]:
+    """(rank, host) → CUDA device numbers of the lines that show a rank together with its device."""
+    out: dict[tuple[int, str | None], set[int]] = {}
+    for signal in signals:
+        if signal.rank is not None and signal.gpu_index is not None:
+            out.setdefault((signal.rank, None), set()).add(signal.gpu_index)
+            if signal.host is not None:
+                out.setdefault((signal.rank, signal.host), set()).add(signal.gpu_index)
+    return out
