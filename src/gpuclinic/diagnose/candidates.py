@@ -222,6 +222,8 @@ def _add_rule(pool: Pool, rule: Rule, fact: Fact | None, places: list[Where]) ->
     texts = {k: getattr(rule, k) for k in ("title_en", "title_zh", "advice_en", "advice_zh", "command") if getattr(rule, k)}
     fields = fact.fields if fact else {}
     groups = {k: str(v) for k, v in fields.items() if v is not None}
+    if fact is not None:
+        groups.setdefault("key", fact.key)
     pid, rank = fields.get("pid"), fields.get("rank")
     support = Support(
         id=rule.id, worth=LEVEL_CONFIDENCE[rule.level], places=places, order=10**9, fatal=rule.fatal, role=rule.role, texts=texts,
