@@ -10,6 +10,7 @@ from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signal
 from gpuclinic.diagnose.deaths import add_deaths, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.library_bugs import add_library_bugs
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.refine import refine
 from gpuclinic.diagnose.sharing import add_sharing
@@ -44,6 +45,7 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     signatures = {s.id: s for s in knowledge.signatures}
     add_signals(pool, reading, signatures)
     add_rules(pool, reading, knowledge)
+    add_library_bugs(pool, reading)
     add_deaths(pool, find_deaths(reading, pool))
     add_sharing(pool, reading)
     candidates = refine(pool.all(), pool, reading)
