@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuclinic.clinic.answer import MOST_CAUSES, Answer, build_cause, fingerprint
+from gpuclinic.clinic.answer import MOST_CAUSES, MOST_EVIDENCE, Answer, build_cause, fingerprint
 from gpuclinic.clinic.extras import extras
 from gpuclinic.clinic.reading import Progress, Reader
 from gpuclinic.diagnose import diagnose
@@ -12,11 +12,13 @@ from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.decide import confidence
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.knowledge import load
-from gpuclinic.model import Cause
+from gpuclinic.model import Cause, Where
 from gpuclinic.observe import Host
+from gpuclinic.recognise.decoding import printable
 
 _VERDICT = 0.5
 _SHOWN = 0.3
+_TRACES = 3
 
 
 def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> Answer:
@@ -56,6 +58,7 @@ def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, time
     followers = [c for c in candidates if c.explained_by is not None and _leads_to(c, root)]
     followers.sort(key=lambda c: (-c.strength, c.order))
     causes.append(build_cause(root, "c1", "root", sure, lang, timeline))  # type: ignore[arg-type]
+    causes[0] = msgspec.structs.replace(causes[0], evidence=_with_traces(causes[0].evidence, followers))
     for follower in followers[: MOST_CAUSES - 1]:
         causes.append(build_cause(follower, f"c{len(causes) + 1}", "consequence", min(sure, follower.strength), lang, timeline))  # type: ignore[arg-type]
     causes[0] = msgspec.structs.replace(causes[0], explains=[c.key for c in causes[1:]])
@@ -66,6 +69,17 @@ def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, time
             left = max(0.05, min(other.strength, 1.0 - sure)) if sure >= _VERDICT else min(other.strength, sure)
             causes.append(build_cause(other, f"c{len(causes) + 1}", "alternative", round(left, 3), lang, timeline))  # type: ignore[arg-type]
     return causes
+
+
+def _with_traces(evidence: list[Where], followers: list[Candidate]) -> list[Where]:
+    """The root's own lines, then where there is room the line in which each of its plainest consequences shows."""
+    out = list(evidence)
+    for follower in followers[:_TRACES]:
+        best = max(follower.supports, key=lambda s: (s.worth, -s.order), default=None)
+        if follower.strength >= _VERDICT and best is not None and best.places and len(out) < MOST_EVIDENCE:
+            place = msgspec.structs.replace(best.places[0], text=printable(best.places[0].text))
+            out += [place] if place not in out else []
+    return out
 
 
 def _leads_to(candidate: Candidate, root: Candidate) -> bool:

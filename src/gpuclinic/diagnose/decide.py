@@ -10,6 +10,7 @@ EARLIER_BY = 60.0
 _BELIEVED = 0.5
 _LEAST = 0.15
 _SURE = 0.75
+_OF_A_CARD = ("hw.gpu.", "hw.pcie.", "driver.unsupported_gpu", "driver.bug")
 
 
 def link(candidates: list[Candidate]) -> None:
@@ -100,10 +101,14 @@ def rank(candidates: list[Candidate]) -> list[Candidate]:
 def _victims(root: Candidate, followers: list[Candidate]) -> None:
     """A cause that names no process (a file system, a card) is about the process in which it was seen first."""
     followers.sort(key=lambda c: (-c.strength, c.order))
-    if root.pid is None and root.rank is None:
-        for name in ("pid", "rank"):
-            value = next((getattr(c, name) for c in followers if getattr(c, name) is not None), None)
-            setattr(root, name, value)
+    for name, other in (("pid", "rank"), ("rank", "pid")):
+        if getattr(root, name) is None:
+            agreeing = [c for c in followers if getattr(root, other) in (None, getattr(c, other)) or getattr(c, other) is None]
+            setattr(root, name, next((getattr(c, name) for c in agreeing if getattr(c, name) is not None), None))
+    cards = {g for c in followers if c.strength >= _BELIEVED for g in (*c.gpus, c.gpu) if g}
+    if root.gpu is None and root.gpu_index is None and root.cause.startswith(_OF_A_CARD) and len(cards) == 1:
+        root.gpu = cards.pop()
+        root.gpus = [root.gpu]
 
 
 def merit(candidate: Candidate, candidates: list[Candidate]) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.kernel_reports import refine_kernel_reports
 from gpuclinic.knowledge.xids import recovery_action
 from gpuclinic.model import Signal
 
-_NEIGHBOURS = 30
 _XIDS_OF_LINKS = frozenset({"74", *(str(code) for code in range(144, 151))})
 
 
@@ -17,8 +17,9 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     xids = by_id.get("nvrm.xid", [])
     _echoes(candidates)
     _own_verdict(candidates, xids)
+    _tool_verdict(candidates)
     _replace_failed_memory(candidates)
-    _process_of_trace(candidates, by_id.get("kernel.comm", []))
+    refine_kernel_reports(candidates, by_id)
     _gpu_of_switch(candidates, xids)
     _gpu_behind_port(candidates, reading)
     _gpu_of_pid(candidates, xids)
@@ -53,25 +54,21 @@ def _own_verdict(candidates: list[Candidate], xids: list[Signal]) -> None:
             candidate.action = verdicts[candidate.gpu]
 
 
+def _tool_verdict(candidates: list[Candidate]) -> None:
+    """Where only nvidia-smi speaks of a lost card, what it asks for in its own words is to be done."""
+    for candidate in candidates:
+        if candidate.cause != "hw.gpu.fallen_off_bus" or candidate.action or any(s.id.startswith(_FROM_KERNEL) for s in candidate.supports):
+            continue
+        if any("eboot the system to recover" in p.text for s in candidate.supports for p in s.places):
+            candidate.action = "reboot"
+
+
 def _replace_failed_memory(candidates: list[Candidate]) -> None:
     """Memory that cannot be retired or remapped any more is not cured by a reset."""
     failed = {c.gpu for c in candidates if c.cause == "hw.gpu.row_remap_failed" and c.strength >= 0.8}
     for candidate in candidates:
         if candidate.cause in ("hw.gpu.ecc_uncorrectable", "hw.gpu.row_remap_failed") and candidate.gpu in failed:
             candidate.action = "rma"
-
-
-def _process_of_trace(candidates: list[Candidate], comms: list[Signal]) -> None:
-    """The "CPU: 3 PID: 4711 Comm: python" line of a kernel report names its process."""
-    for candidate in candidates:
-        if candidate.pid is None and candidate.cause.startswith(("kernel.", "driver.bug")):
-            first = min((s for s in candidate.supports if s.worth >= 0.3 and s.places), key=lambda s: s.order, default=None)
-            if first is None:
-                continue
-            near = [s for s in comms if s.where.source == first.places[0].source and -_NEIGHBOURS <= s.order - first.order <= _NEIGHBOURS]
-            closest = min(near, key=lambda s: abs(s.order - first.order), default=None)
-            if closest is not None and closest.pid:
-                candidate.pid = closest.pid
 
 
 def _gpu_of_switch(candidates: list[Candidate], xids: list[Signal]) -> None:

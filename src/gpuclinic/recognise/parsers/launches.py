@@ -108,6 +108,7 @@ def _by_shape(row: list[str]) -> dict[str, Scalar] | None:
         return None
     counts = [int(cell) for cell in row[1:] if re.fullmatch(r"\d{1,2}", cell)]
     models = [cell for cell in row[1:] if _GPU_MODEL.search(cell)]
-    if len(counts) != 1 or not models or re.search(r"HGX|DGX", models[0]) or not 1 <= counts[0] <= 16:
+    boards = bool(models) and re.search(r"HGX|DGX", models[0]) is not None  # "1" of these is a board, "8" its GPUs
+    if len(counts) != 1 or not models or not 1 <= counts[0] <= 16 or (boards and counts[0] < 4):
         return None
     return {"host": row[0], "machine": row[0], "gpus": counts[0], "model": models[0]}
