@@ -1,10 +1,11 @@
-"""Parsers of what tells where time goes and where programs stand: names and marks only, so that start-up stays cheap."""
+"""Parsers of what tells where time goes and where programs stand: names and marks only, so that it starts fast."""
 
 from __future__ import annotations
 
 from gpuclinic.recognise.parsers._entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
+    Entry("pressure", (r"^(?:some|full) avg10=\d",), "pressure:parse_pressure"),
     Entry(
         "stacks",
         (

@@ -123,8 +123,6 @@ def _rows_of(line: str, index: int, rows: list[_Row]) -> None:
         rows.append(_Row(rank, step, "data", float(meter["data"]), index))
         return
     rate = _RATE.search(line)
-    if step is None and rank < 0 and rate is None:
-        return
     before = len(rows)
     for what, pattern in _TIMES:
         timed = pattern.search(line)
@@ -134,6 +132,8 @@ def _rows_of(line: str, index: int, rows: list[_Row]) -> None:
     if rate is not None and not any(row.what in ("step", "compute") for row in rows[before:]) and float(rate["value"]) > 0:
         value = float(rate["value"])
         rows.append(_Row(rank, step, "step", value if rate["unit"] == "s/it" else 1 / value, index))
+    if step is None and rank < 0 and rate is None and {row.what for row in rows[before:]} != {"step", "data"}:
+        del rows[before:]  # a time that belongs to no step
 
 
 def parse_steps(document: Document) -> list[Fact]:

@@ -1,0 +1,43 @@
+"""Pressure stall information of Linux: a "pressure" for each of cpu, io and memory."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuclinic.recognise.parsers._host_util import clipped_lines, fact
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Document, Fact
+    from gpuclinic.model._types import Scalar
+
+_NAMES = re.compile(r"(?:pressure[/ ]|\b)(cpu|io|memory)(?:\.pressure)?\b")
+_VALUES = re.compile(
+    r"^(?:\S*?(?P<name>cpu|io|memory)(?:\.pressure)?:)?\s*(?P<what>some|full) avg10=(?P<ten>[\d.]+) avg60=(?P<sixty>[\d.]+)"
+)
+_USUAL = ("cpu", "io", "memory")
+
+
+def parse_pressure(document: Document) -> list[Fact]:
+    """The names come from the file, from the command before, or from the usual order cpu, io, memory."""
+    lines = clipped_lines(document)
+    starts = sum(line.lstrip().startswith("some avg10=") for line in lines)
+    hinted = _NAMES.findall(document.name_hint) if "pressure" in document.name_hint else []
+    waiting: list[str] = hinted or (list(_USUAL) if starts == len(_USUAL) else [])
+    facts: list[Fact] = []
+    fields: dict[str, Scalar] = {}
+    for index, line in enumerate(lines):
+        found = _VALUES.match(line)
+        if not found:
+            if "pressure" in line and _NAMES.search(line):
+                waiting = _NAMES.findall(line)
+            continue
+        if found["what"] == "some":
+            name = found["name"] or (waiting.pop(0) if waiting else None)
+            if name is None:
+                continue
+            fields = {"resource": name, "some_avg10": float(found["ten"]), "some_avg60": float(found["sixty"])}
+            facts.append(fact(document, "pressure", name, fields, index, line))
+        elif facts:
+            facts[-1].fields["full_avg10"] = float(found["ten"])
+    return facts[:24]
