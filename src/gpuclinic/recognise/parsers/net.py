@@ -31,6 +31,8 @@ _PING_TO = re.compile(
     r"^(?:PING|ping)\s+(?P<name>\S+?)(?:\s+\((?P<address>[^)]+)\))?\b.*\bbytes of data|^--- (?P<name2>\S+) ping "
     r"statistics ---"
 )
+_PING_SIZE = re.compile(r"\) (?P<size>\d+)\(\d+\) bytes of data|(?:^|[$#>] ?)ping6? .*?-s ?(?P<size2>\d+)")
+_PING_COMMAND = re.compile(r"(?:^|[$#>] ?)ping6? (?:.*\s)?(?P<name>[\w.:-]+)\s*$")
 _RTT = re.compile(r"rtt min/avg/max/mdev = [\d.]+/(?P<avg>[\d.]+)/(?P<max>[\d.]+)")
 _UNREACHABLE = re.compile(
     r"^From (?P<by>\S+)\s+icmp_seq=\d+ (?P<what>Destination \w+ (?:Unreachable|Prohibited)|Packet filtered|Frag "
@@ -162,11 +164,18 @@ def _interface_detail(interfaces: _Interfaces, index: int, line: str) -> None:
 
 
 def parse_ping(document: Document) -> list[Fact]:
-    """ping: "ping" with target, address, loss_pct, avg_ms, error."""
+    """ping: "ping" with target, address, size, loss_pct, avg_ms, error."""
     facts: list[Fact] = []
     target, address, error = "", None, None
+    size: int | None = None
     for index, line in enumerate(clipped_lines(document)):
         text = line.strip()[:500]
+        command = _PING_COMMAND.search(text)
+        if command:
+            target, address, error, size = command["name"], None, None, None
+        told = _PING_SIZE.search(text)
+        if told:
+            size = whole(told["size"] or told["size2"])
         match = _PING_TO.match(text)
         if match:
             if match["name"]:
@@ -182,6 +191,7 @@ def parse_ping(document: Document) -> list[Fact]:
             fields: dict[str, Scalar] = {
                 "target": target,
                 "address": address,
+                "size": size,
                 "sent": whole(match["sent"]),
                 "received": whole(match["received"]),
                 "loss_pct": number(match["loss"]),

@@ -300,3 +300,33 @@ def parse_sys(document: Document) -> list[Fact]:
             draft.fields["device"] = found["device"]
             draft.put(found["name"], int(found["value"][:18]), index, line)
     return [d.fact() for d in ports.values()]
+
+
+_QUERY_PORT = re.compile(r"^\s+GUID 0x[0-9a-f]+ port (?P<port>\d+|ALL): (?P<rest>\[.*)$")
+_QUERY_HEAD = re.compile(r'^Errors for (?:0x(?P<guid>[0-9a-f]+) )?"(?P<name>[^"]+)"')
+_QUERY_COUNT = re.compile(r"\[(?P<key>\w+) == (?P<value>\d+)[^\]]*\]")
+
+
+def parse_query_errors(document: Document) -> list[Fact]:
+    """Facts ib_counters of ibqueryerrors: the counters over their thresholds of each port of each node."""
+    facts: list[Fact] = []
+    name = ""
+    for index, line in enumerate(document.lines()):
+        if len(line) > 1000:
+            continue
+        head = _QUERY_HEAD.match(line)
+        if head:
+            name = head["name"]
+            continue
+        port = _QUERY_PORT.match(line) if name else None
+        if port is None or port["port"] in ("0", "ALL"):
+            continue
+        words = name.split()
+        device = words[-1] if len(words) > 1 else name
+        draft = Draft(document, "ib_counters", f"{name}/{port['port']}", index, line)
+        draft.fields.update(device=device, node=words[0], port=int(port["port"][:4]))
+        for found in _QUERY_COUNT.finditer(port["rest"]):
+            key = _PERFQUERY.get(found["key"], snake(found["key"]))
+            draft.put(key, int(found["value"][:18]), index, line)
+        facts.append(draft.fact())
+    return facts
