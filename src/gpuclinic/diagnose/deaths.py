@@ -97,6 +97,7 @@ def find_deaths(reading: Reading, pool: Pool) -> list[Death]:
     return sorted(found.values(), key=lambda d: (d.moment.seconds if d.moment and d.moment.clock == "wall" else 0.0, d.order))
 
 
+_OF_A_RANK = ("storage.", "net.", "host.disk_full", "host.limits")
 _MEMORY_KILLS = ("host.oom_killer", "host.cgroup_oom", "host.memory_pressure", "process.killed")
 _BY_SIGNAL = {9: ("process.killed", 0.36), 11: ("process.segfault", 0.66), 7: ("host.shm_exhausted", 0.5), 4: ("compat.host_libs", 0.4)}
 
@@ -119,9 +120,13 @@ def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
     """Gives the candidates of memory kills the rank of the victim, and the launcher's line as further evidence."""
     by_pid = {d.pid: d for d in deaths if d.pid is not None}
     killed = [d for d in deaths if d.number == 9 and (d.pid is not None or d.rank is not None)]
+    ranks = {d.rank for d in deaths}
+    only = next(iter(ranks)) if len(ranks) == 1 else None
     for candidate in candidates:
         if candidate.pid is None and len(killed) == 1 and candidate.cause in _MEMORY_KILLS:
             candidate.pid, candidate.rank = killed[0].pid, killed[0].rank
+        elif only is not None and candidate.pid is None and candidate.rank is None and candidate.cause.startswith(_OF_A_RANK):
+            candidate.rank = only
         death = by_pid.get(candidate.pid) if candidate.pid is not None else None
         if death is None:
             continue

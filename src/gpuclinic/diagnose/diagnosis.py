@@ -11,9 +11,11 @@ from gpuclinic.diagnose.deaths import add_deaths, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.library_bugs import add_library_bugs
+from gpuclinic.diagnose.peers import add_differences
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.refine import refine
 from gpuclinic.diagnose.sharing import add_sharing
+from gpuclinic.diagnose.storage import add_stalled_saves
 from gpuclinic.diagnose.timeline import Timeline
 from gpuclinic.knowledge import Knowledge
 from gpuclinic.knowledge.causes import cause_info
@@ -46,6 +48,8 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_signals(pool, reading, signatures)
     add_rules(pool, reading, knowledge)
     add_library_bugs(pool, reading)
+    add_differences(pool, reading)
+    add_stalled_saves(pool, reading)
     add_deaths(pool, find_deaths(reading, pool))
     add_sharing(pool, reading)
     candidates = refine(pool.all(), pool, reading)

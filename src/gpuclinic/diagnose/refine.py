@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from gpuclinic.diagnose.candidates import Candidate, Pool
-from gpuclinic.diagnose.decide import same_host
-from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, find_deaths
+from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.devices import name_devices
+from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
 from gpuclinic.diagnose.memory import biggest_holder, split
 from gpuclinic.diagnose.people import People
+from gpuclinic.diagnose.storage import prefer_user_tasks
 
 _DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock")
 
@@ -28,6 +29,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     find_leak(candidates, reading)
     _facts_against_guesses(candidates, pool)
     refine_hardware(candidates, reading)
+    prefer_user_tasks(candidates)
     blame(candidates, reading)
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
