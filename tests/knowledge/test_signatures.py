@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from gpuclinic.knowledge import Signature, load
 from gpuclinic.knowledge.causes import cause_ids
 from gpuclinic.model import ACTIONS, LEVEL_CONFIDENCE
-from gpuclinic.recognise.engine import AnchorEngine, Confirmer, make_engine
-from gpuclinic.recognise.patterns import for_hyperscan, longest_literal
+from gpuclinic.recognise.engine import Confirmer, Engine, PlainEngine, make_engine, needles_of
 
 SIGNATURES = load().signatures
 
@@ -39,24 +36,17 @@ def test_ids_are_unique_and_fields_are_known() -> None:
         assert set(signature.cleared_by) <= set(ids), signature.id
 
 
-@pytest.mark.parametrize("engine", [make_engine(SIGNATURES, ""), AnchorEngine(SIGNATURES)], ids=lambda e: e.name)
-def test_engine_nominates_every_must_match_line(engine: object) -> None:
+@pytest.mark.parametrize(
+    "engine",
+    [make_engine(SIGNATURES, ""), PlainEngine(needles_of([(s.pattern, s.ignore_case) for s in SIGNATURES], ""))],
+    ids=lambda e: e.name,
+)
+def test_engine_nominates_every_must_match_line(engine: Engine) -> None:
     missed = []
+    nominated = [*(set(needle.signatures) for needle in engine.needles), set()]
     for number, signature in enumerate(SIGNATURES):
         for line in signature.match:
-            hits: set[int] = set()
-            engine.scan(f"before\n{line}\nafter\n".encode(), lambda n, _at, hits=hits: hits.add(n))
-            if number not in hits:
+            hits = engine.scan(f"before\n{line}\nafter\n".encode())
+            if not any(number in nominated[needle] for _, needle in hits):
                 missed.append((signature.id, line))
     assert not missed
-
-
-def test_for_hyperscan_keeps_a_match_on_its_line() -> None:
-    assert re.search(for_hyperscan(r"a\s+b"), "a\nb") is None
-    assert re.search(for_hyperscan(r"a[^x]b"), "a\nb") is None
-    assert re.search(for_hyperscan(r"(?P<x>a)[\s]b"), "a b")
-
-
-def test_longest_literal_is_in_every_match() -> None:
-    assert longest_literal(r"CUDA error: (?:out|in) of memory!") == "CUDA error: "
-    assert longest_literal(r"(?:abc)?defg") == "defg"

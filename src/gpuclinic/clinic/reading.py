@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from gpuclinic.knowledge import Knowledge
-from gpuclinic.model import Document, Fact, NotRead, ReadItem, Signal, Where
-from gpuclinic.observe import Host, Item
+from gpuclinic.clinic.large import Tail, joined, parse_ahead, scan_regions
+from gpuclinic.clinic.naming import Hosts
+from gpuclinic.model import Boot, Document, Fact, NotRead, ReadItem, Signal, Where
 from gpuclinic.recognise import parsers
-from gpuclinic.recognise.decoding import decode, looks_binary
+from gpuclinic.recognise.boots import number_boots
+from gpuclinic.recognise.decoding import binary_reason, decode, encoding_of, transcoded
 from gpuclinic.recognise.engine import Confirmer, make_engine
-from gpuclinic.recognise.jsonlines import unwrap
+from gpuclinic.recognise.jsonlines import unwrap, unwrapped
 from gpuclinic.recognise.kinds import kind_of
 from gpuclinic.recognise.scan import StreamScanner
+from gpuclinic.recognise.sections import sections
 from gpuclinic.recognise.signals import SignalMaker
+from gpuclinic.recognise.timestamps import relative_stamps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuclinic.knowledge import Knowledge
+    from gpuclinic.observe import Host, Item
 
 HELD_WHOLE = 8 << 20
 """Files up to this size are held whole, decoded and given to parsers; larger ones are streamed."""
 _SAMPLE = 1 << 20
+_PICKLE_HEAD = b"\x80"
 
 Progress = Callable[[str, int], None]
-ReadInto = Callable[[memoryview], int]
 
 
 class Reader:
@@ -32,14 +40,20 @@ class Reader:
 
     def __init__(self, knowledge: Knowledge, progress: Progress | None = None) -> None:
         self._knowledge = knowledge
-        self._engine = make_engine(knowledge.signatures, knowledge.stamp)
-        self._confirmer = Confirmer(knowledge.signatures)
-        self._scanner = StreamScanner(self._engine, self._confirmer)
+        quietable = frozenset(
+            number
+            for number, signature in enumerate(knowledge.signatures)
+            if signature.level == "context" and not signature.id.startswith("boot.")
+        )
+        engine = make_engine(knowledge.signatures, knowledge.stamp)
+        self._scanner = StreamScanner(engine, Confirmer(knowledge.signatures), quietable)
         self._progress = progress
         self._order = 0
+        self._hosts = Hosts()
         self.signals: list[Signal] = []
         self.facts: list[Fact] = []
         self.counts: dict[str, int] = {}
+        self.boots: list[Boot] = []
         self.read: list[ReadItem] = []
         self.not_read: list[NotRead] = []
 
@@ -53,84 +67,144 @@ class Reader:
                 self._item(item)
             except (OSError, EOFError, ValueError) as problem:
                 self.not_read.append(NotRead(item.path, str(problem) or type(problem).__name__))
+        self.signals, self.boots = self._hosts.settle(self.signals, self.boots)
 
     def _item(self, item: Item) -> None:
         with item.open() as stream:
-            data = _read_up_to(stream, HELD_WHOLE + 1)
+            data, problem = _read_up_to(stream, HELD_WHOLE + 1)
+            if problem is not None:  # a damaged archive: what came out of it still counts
+                self.not_read.append(NotRead(item.path, f"the rest of it: {problem}"))
+            reason = None if self._dump(item.path, data) else binary_reason(data[:8192])
             if not data:
-                self.not_read.append(NotRead(item.path, "empty"))
-            elif looks_binary(data[:8192]):
-                self.not_read.append(NotRead(item.path, "not text"))
+                if problem is None:
+                    self.not_read.append(NotRead(item.path, "empty"))
+            elif reason is not None:
+                self.not_read.append(NotRead(item.path, reason))
             elif len(data) <= HELD_WHOLE:
-                self._whole(item.path, decode(data), len(data))
+                if data[:1] != _PICKLE_HEAD:
+                    self._whole(item.path, decode(data), len(data))
             else:
                 self._streamed(item, data, stream)
 
+    def _dump(self, path: str, data: bytes) -> bool:
+        """The data is a flight recorder's pickle; its facts are taken without unpickling."""
+        if data[:1] != _PICKLE_HEAD or len(data) > HELD_WHOLE:
+            return False
+        from gpuclinic.recognise.parsers.flight_recorder import is_dump, parse_dump
+
+        if not is_dump(data[: 1 << 16]):
+            return False
+        facts = parse_dump(path, data)
+        self.facts.extend(facts)
+        self.read.append(ReadItem(path, "NCCL flight recorder", len(data), None))
+        return True
+
     def _whole(self, path: str, text: str, size: int) -> None:
         names, host = self._parse(Document(path, text, name_hint=path))
-        plain = unwrap(text) or text
+        plain = unwrap(text)
+        if plain is None:
+            plain = text
+        else:
+            more, named = self._parse(Document(path, plain, name_hint=path))
+            names, host = names + more, host or named
+        kind = kind_of(plain, names)
+        maker = self._maker(path, kind, host)
+        maker.know_stamps(relative_stamps(plain))
+        self._scanner.reset()
+        for found in self._scanner.scan_bytes(plain.encode("utf-8", "replace")):
+            maker.take(found)
+        self._keep(path, maker, self._scanner.skipped, plain[: 1 << 16])
         lines = plain.count("\n") + (not plain.endswith("\n"))
-        stream = io.BytesIO(plain.encode("utf-8", "replace"))
-        self._scan(path, stream.readinto, kind_of(plain, names), host)
-        self.read.append(ReadItem(path, kind_of(plain, names), size, lines))
+        self.read.append(ReadItem(path, kind, size, lines))
+        if self._progress is not None:
+            self._progress(path, size)
 
     def _streamed(self, item: Item, head: bytes, stream: BinaryIO) -> None:
+        encoding = encoding_of(head[: 1 << 16])
         sample = decode(head[:_SAMPLE])
-        names, host = self._parse(Document(item.path, sample, name_hint=item.path))
-        kind = kind_of(sample, names)
-        self._scan(item.path, _joined(head, stream), kind, host)
-        self.read.append(ReadItem(item.path, kind, item.size or 0, None))
+        sample = sample[: sample.rfind("\n") + 1] or sample
+        plain = unwrap(sample)
+        names, host = self._parse(Document(item.path, sample if plain is None else plain, name_hint=item.path))
+        kind = kind_of(sample if plain is None else plain, names)
+        maker = self._maker(item.path, kind, host)
+        self._scanner.reset()
+        if item.plain is not None and plain is None and encoding.startswith("utf-8"):
+            with item.plain.open("rb") as file:
+                size, lines, skipped, end = scan_regions(file.fileno(), self._scanner, maker, self._advance(item.path))
+        else:
+            tail = Tail(transcoded(joined(head, parse_ahead(stream)), encoding), _SAMPLE)
+            read_into = tail.read_into if plain is None else unwrapped(tail.read_into)
+            for found in self._scanner.scan(read_into):
+                maker.take(found)
+                if self._progress is not None:
+                    self._progress(item.path, found.offset)
+            size, lines, skipped, end = tail.size, self._scanner.lines, self._scanner.skipped, tail.text()
+            if tail.problem is not None:
+                self.not_read.append(NotRead(item.path, f"the rest of it: {tail.problem}"))
+        self._parse_end(item.path, end, lines)
+        self._keep(item.path, maker, skipped, sample[: 1 << 16])
+        self.read.append(ReadItem(item.path, kind, item.size or size, lines))
+
+    def _advance(self, path: str) -> Callable[[int], None]:
+        def advance(offset: int) -> None:
+            if self._progress is not None:
+                self._progress(path, offset)
+
+        return advance
+
+    def _parse_end(self, path: str, end: bytes, lines: int) -> None:
+        """Gives parsers the end of a large file, too: the last state that a log shows is what people ask about."""
+        text = decode(end)
+        text = text[text.find("\n") + 1 :]
+        self._parse(Document(path, text, first_line=max(1, lines - text.count("\n") + 1), name_hint=path))
 
     def _parse(self, document: Document) -> tuple[list[str], str | None]:
         names: list[str] = []
         host: str | None = None
-        for entry in parsers.parsers_for(document.text):
-            facts = parsers.parse(entry, document)
-            if facts:
-                names.append(entry.name)
-                self.facts.extend(facts)
-                host = host or next((f.host for f in facts if f.host), None)
+        for part in sections(document):
+            for entry in parsers.parsers_for(part.text):
+                facts = parsers.parse(entry, part)
+                if facts:
+                    names.append(entry.name)
+                    self.facts.extend(facts)
+                    host = host or next((f.host for f in facts if f.host), None)
         return names, host
 
-    def _scan(self, path: str, read_into: ReadInto, kind: str, host: str | None) -> None:
-        maker = SignalMaker(path, self._knowledge.signatures, self._order, host, kind == "kernel log")
-        for found in self._scanner.scan(read_into):
-            maker.take(found)
-            if self._progress is not None:
-                self._progress(path, found.base)
-        self._order = maker.order
-        self.signals.extend(maker.finish())
-        for identity, count in maker.counts().items():
+    def _maker(self, path: str, kind: str, host: str | None) -> SignalMaker:
+        return SignalMaker(path, self._knowledge.signatures, host, kernel=kind == "kernel log")
+
+    def _keep(self, path: str, maker: SignalMaker, skipped: dict[int, int], head: str) -> None:
+        signals, boots = number_boots(maker.finish(self._order + 1), head)
+        self._order += len(signals)
+        self.signals.extend(signals)
+        self.boots.extend(boots)
+        self._hosts.note(path, maker)
+        counts = maker.counts()
+        for number, count in skipped.items():
+            identity = self._knowledge.signatures[number].id
+            if identity in counts:
+                counts[identity] += count
+        for identity, count in counts.items():
             self.counts[identity] = self.counts.get(identity, 0) + count
 
     def with_lines(self, places: Iterable[Where]) -> dict[Where, Where]:
-        """The same places with their line numbers counted where the scan left them out."""
+        """The same places; every scan counts lines, so nothing is left to add."""
         return {place: msgspec.structs.replace(place) for place in places if place.line is not None}
 
 
-def _read_up_to(stream: BinaryIO, size: int) -> bytes:
-    """That many bytes, or all there are; short reads of pipes are joined."""
+def _read_up_to(stream: BinaryIO, size: int) -> tuple[bytes, str | None]:
+    """That many bytes, or all there are, and what went wrong on the way; short reads of pipes are joined."""
+    from gpuclinic.observe.archives import DAMAGE
+
     pieces: list[bytes] = []
     wanted = size
-    while wanted > 0:
-        piece = stream.read(wanted)
-        if not piece:
-            break
-        pieces.append(piece)
-        wanted -= len(piece)
-    return b"".join(pieces)
-
-
-def _joined(head: bytes, stream: BinaryIO) -> ReadInto:
-    """readinto over a held beginning and the rest of its stream."""
-    first = io.BytesIO(head)
-
-    def read_into(buffer: memoryview) -> int:
-        got = first.readinto(buffer)
-        if got:
-            return got
-        data = stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    return read_into
+    try:
+        while wanted > 0:
+            piece = stream.read(min(wanted, 1 << 20))
+            if not piece:
+                break
+            pieces.append(piece)
+            wanted -= len(piece)
+    except DAMAGE as problem:
+        return b"".join(pieces), str(problem) or type(problem).__name__
+    return b"".join(pieces), None

@@ -26,7 +26,8 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
     knowledge = load()
     reader = Reader(knowledge, progress)
     reader.read_host(host)
-    reading = Reading(reader.signals, reader.facts, reader.counts, {item.path: item.kind for item in reader.read})
+    sources = {item.path: item.kind for item in reader.read}
+    reading = Reading(reader.signals, reader.facts, reader.counts, sources, boots=reader.boots)
     result = diagnose(reading, knowledge)
     answer = Answer(outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang)
     if not reader.read:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpuclinic.model import Fact, Signal
+from gpuclinic.model import Boot, Fact, Signal
 
 YEARLESS_SPAN = 366 * 86400
 
@@ -25,13 +25,17 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct):
-    """signals in reading order; counts: matches of each signature with storms included; sources: path to kind."""
+    """signals in reading order; counts: matches of each signature with storms included; sources: path to kind.
+
+    boots: the starts of machines that the logs show, and whether the shutdown in front of each was orderly.
+    """
 
     signals: list[Signal]
     facts: list[Fact]
     counts: dict[str, int]
     sources: dict[str, str]
     completed: dict[str, int] = {}
+    boots: list[Boot] = []
 
     def by_id(self) -> dict[str, list[Signal]]:
         """Signals of each signature."""

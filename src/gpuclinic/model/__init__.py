@@ -1,5 +1,6 @@
 """Typed, frozen records that travel between the rooms. Imports nothing of ours."""
 
+from gpuclinic.model._boot import Boot
 from gpuclinic.model._types import (
     ACTIONS,
     LEVEL_CONFIDENCE,
@@ -18,6 +19,7 @@ from gpuclinic.model._types import (
 __all__ = [
     "ACTIONS",
     "LEVEL_CONFIDENCE",
+    "Boot",
     "Cause",
     "Document",
     "Evidence",

@@ -1,125 +1,214 @@
-"""Finds the lines that match any signature: Hyperscan where it can be had, else literal anchors and Python's re.
+"""Finds the lines that may match a signature: Hyperscan where it can be had, else plain search.
 
-The engine only nominates lines; `Confirmer` runs the signature's own expression on the cut line and takes its groups.
+An engine only nominates: it searches for needles, telling texts or simplified expressions taken from the signatures
+(see `patterns`); `Confirmer` runs the signature's own expression on the cut line and takes its groups.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from gpuclinic.knowledge import Signature
-from gpuclinic.recognise.patterns import for_hyperscan, longest_literal
+import msgspec
+
+from gpuclinic.recognise.patterns import plan
 from gpuclinic.store import read_cache, write_cache
 
-Hit = Callable[[int, int], None]
-"""Called with a signature's number and the offset just behind the match; the number one past the last means "holds an escape"."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from gpuclinic.knowledge import Signature
+
+_Database = Any  # of the compiled library, which declares no types
+Hit = tuple[int, int]
+"""Offset just behind a match, and the needle's number; the number one past the last means "escapes or NULs here"."""
+
+_SPECIAL = r"[\x1b\x00]"
+
+
+class Needle(NamedTuple):
+    """Something to search for: an expression over bytes (a text, where text is set), and whom it nominates."""
+
+    expression: str
+    text: str
+    caseless: bool
+    signatures: tuple[int, ...]
 
 
 class Engine(Protocol):
     """Nominates matches in a buffer. One instance serves one thread; `clone` gives another thread its own."""
 
     name: str
+    needles: list[Needle]
 
-    def scan(self, buffer: memoryview | bytes, hit: Hit) -> None:
-        """Calls hit for each nominated match in the buffer."""
+    def scan(self, buffer: memoryview | bytes) -> list[Hit]:
+        """The nominated matches in the buffer."""
 
     def clone(self) -> Engine:
         """An engine for another thread."""
 
+    def without(self, signatures: AbstractSet[int]) -> Engine:
+        """An engine that does not look for these signatures."""
+
+
+def needles_of(patterns: list[tuple[str, bool]], cache: str) -> list[Needle]:
+    """What to search for: patterns with whether they ignore case. cache: a name to keep it under, or "" for none."""
+    name = f"needles-{cache}.msgpack"
+    packed = read_cache(name) if cache else None
+    if packed is not None:
+        try:
+            return msgspec.msgpack.decode(packed, type=list[Needle])
+        except msgspec.MsgspecError:
+            pass  # a torn cache file: it is made again
+    texts: dict[tuple[str, bool], list[int]] = {}
+    expressions: dict[tuple[str, bool], list[int]] = {}
+    for number, (pattern, ignore_case) in enumerate(patterns):
+        wanted = plan(pattern)
+        caseless = ignore_case or "(?i" in pattern
+        for text in wanted.texts:
+            texts.setdefault((text.lower() if caseless else text, caseless), []).append(number)
+        for expression in wanted.expressions:
+            expressions.setdefault((expression, caseless), []).append(number)
+    needles = [Needle(escaped(text), text, caseless, tuple(n)) for (text, caseless), n in texts.items()]
+    needles += [Needle(expression, "", caseless, tuple(n)) for (expression, caseless), n in expressions.items()]
+    if cache:
+        write_cache(name, msgspec.msgpack.encode(needles))
+    return needles
+
+
+def escaped(text: str) -> str:
+    """A text as an expression over its UTF-8 bytes."""
+    return "".join(rf"\x{byte:02x}" for byte in text.encode("utf-8", "replace"))
+
 
 class HyperscanEngine:
-    """All signatures in one automaton. The compiled database is cached by knowledge stamp and library version."""
+    """All needles in one automaton. The compiled database is cached by knowledge stamp and library version."""
 
     name = "hyperscan"
 
-    def __init__(self, signatures: list[Signature], stamp: str) -> None:
+    def __init__(self, needles: list[Needle], stamp: str) -> None:
         import hyperscan
 
-        version = str(hyperscan.__version__)
-        name = f"hyperscan-{stamp}-{version}.db"
-        packed = read_cache(name) if stamp else None
-        database = None
+        self.needles = needles
+        version = getattr(hyperscan, "__version__", "")
+        cached = f"hyperscan-{stamp}-{version}.db"
+        packed = read_cache(cached) if stamp else None
+        database: _Database = None
         if packed is not None:
             try:
                 database = hyperscan.loadb(packed, hyperscan.HS_MODE_BLOCK)
             except (hyperscan.error, ValueError, TypeError):
                 database = None
         if database is None:
-            database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-            lines, caseless = hyperscan.HS_FLAG_MULTILINE, hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_CASELESS
-            database.compile(
-                expressions=[*(for_hyperscan(s.pattern).encode() for s in signatures), b"\\x1b"],
-                ids=list(range(len(signatures) + 1)),
-                flags=[*(caseless if s.ignore_case else lines for s in signatures), hyperscan.HS_FLAG_SINGLEMATCH],
-            )
+            database = _compiled(needles)
             if stamp:
-                write_cache(name, hyperscan.dumpb(database))
+                write_cache(cached, hyperscan.dumpb(database))
         self._database = database
         self._scratch = hyperscan.Scratch(database)
         database.scratch = self._scratch
 
-    def scan(self, buffer: memoryview | bytes, hit: Hit) -> None:
-        """Calls hit for each nominated match in the buffer."""
+    def scan(self, buffer: memoryview | bytes) -> list[Hit]:
+        """The nominated matches in the buffer, in order of their ends."""
+        hits: list[Hit] = []
+        add = hits.append
 
-        def on_match(number: int, _start: int, end: int, _flags: int, _context: Any) -> None:
-            hit(number, end)
+        def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            add((end, number))
 
         self._database.scan(buffer, match_event_handler=on_match, scratch=self._scratch)
+        return hits
 
     def clone(self) -> HyperscanEngine:
         """Shares the database; the scratch space is the clone's own."""
         twin = object.__new__(HyperscanEngine)
+        twin.needles = self.needles
         twin._database = self._database
         twin._scratch = self._scratch.clone()
         return twin
 
+    def without(self, signatures: AbstractSet[int]) -> HyperscanEngine:
+        """An engine that does not look for these signatures."""
+        return HyperscanEngine(_without(self.needles, signatures), "")
 
-class AnchorEngine:
-    """Fallback without a compiled library: each signature's longest literal is sought, then its line nominated."""
 
-    name = "anchors"
+def _compiled(needles: list[Needle]) -> Any:  # noqa: ANN401
+    import hyperscan
 
-    def __init__(self, signatures: list[Signature]) -> None:
-        self._anchors: dict[bytes, list[int]] = {}
-        self._escape = len(signatures)
-        self._anywhere: list[tuple[int, re.Pattern[bytes]]] = []
-        for number, signature in enumerate(signatures):
-            literal = "" if signature.ignore_case else longest_literal(signature.pattern)
-            if len(literal) >= 4:
-                self._anchors.setdefault(literal.encode(), []).append(number)
-            else:
-                flags = re.MULTILINE | (re.IGNORECASE if signature.ignore_case else 0)
-                self._anywhere.append((number, re.compile(for_hyperscan(signature.pattern).encode(), flags)))
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    lines = hyperscan.HS_FLAG_MULTILINE
+    caseless = hyperscan.HS_FLAG_CASELESS
+    database.compile(
+        expressions=[*(needle.expression.encode() for needle in needles), _SPECIAL.encode()],
+        ids=list(range(len(needles) + 1)),
+        flags=[*(lines | caseless if needle.caseless else lines for needle in needles), hyperscan.HS_FLAG_SINGLEMATCH],
+    )
+    return database
 
-    def scan(self, buffer: memoryview | bytes, hit: Hit) -> None:
-        """Calls hit for each nominated match in the buffer."""
+
+def _without(needles: list[Needle], signatures: AbstractSet[int]) -> list[Needle]:
+    """The needles that still nominate something once these signatures are left out."""
+    return [needle for needle in needles if any(number not in signatures for number in needle.signatures)]
+
+
+class PlainEngine:
+    """The engine of last resort, without a compiled library: slow on large logs, the same answers."""
+
+    name = "plain"
+
+    def __init__(self, needles: list[Needle]) -> None:
+        self.needles = needles
+        self._texts = [
+            (number, needle.text.encode("utf-8", "replace"), needle.caseless)
+            for number, needle in enumerate(needles)
+            if needle.text and (needle.text.isascii() or not needle.caseless)
+        ]
+        self._others = [
+            (number, re.compile(needle.expression.encode(), re.MULTILINE | (re.IGNORECASE if needle.caseless else 0)))
+            for number, needle in enumerate(needles)
+            if not needle.text or not (needle.text.isascii() or not needle.caseless)
+        ]
+
+    def scan(self, buffer: memoryview | bytes) -> list[Hit]:
+        """The nominated matches in the buffer, one for each line and needle at most, in order of their ends."""
         data = bytes(buffer)
-        if b"\x1b" in data:
-            hit(self._escape, 0)
-        for literal, numbers in self._anchors.items():
-            at = data.find(literal)
+        lower = data.lower()
+        hits: list[Hit] = []
+        if b"\x1b" in data or b"\x00" in data:
+            hits.append((0, len(self.needles)))
+        for number, text, caseless in self._texts:
+            within = lower if caseless else data
+            at = within.find(text)
             while at >= 0:
-                for number in numbers:
-                    hit(number, at + len(literal))
+                hits.append((at + len(text), number))
                 end = data.find(b"\n", at)
-                at = data.find(literal, end) if end >= 0 else -1
-        for number, pattern in self._anywhere:
-            for match in pattern.finditer(data):
-                hit(number, match.end())
+                at = within.find(text, end) if end >= 0 else -1
+        for number, pattern in self._others:
+            hits.extend((match.end(), number) for match in pattern.finditer(data))
+        hits.sort()
+        return hits
 
-    def clone(self) -> AnchorEngine:
+    def clone(self) -> PlainEngine:
         """Holds no state of a scan, so it serves any thread."""
         return self
 
+    def without(self, signatures: AbstractSet[int]) -> PlainEngine:
+        """An engine that does not look for these signatures."""
+        return PlainEngine(_without(self.needles, signatures))
+
 
 def make_engine(signatures: list[Signature], stamp: str) -> Engine:
-    """The fastest engine this Python has."""
+    """The fastest engine this Python has, for signatures; cached by the knowledge's stamp."""
+    return engine_for([(signature.pattern, signature.ignore_case) for signature in signatures], stamp)
+
+
+def engine_for(patterns: list[tuple[str, bool]], cache: str) -> Engine:
+    """The fastest engine this Python has, for patterns with whether they ignore case."""
+    needles = needles_of(patterns, cache)
     try:
-        return HyperscanEngine(signatures, stamp)
+        return HyperscanEngine(needles, cache)
     except ImportError:
-        return AnchorEngine(signatures)
+        return PlainEngine(needles)
 
 
 class Confirmer:
@@ -134,8 +223,9 @@ class Confirmer:
         pair = self._compiled.get(number)
         if pair is None:
             signature = self.signatures[number]
-            pattern = re.compile(signature.pattern, re.IGNORECASE if signature.ignore_case else 0)
-            pair = self._compiled[number] = (pattern, [re.compile(u) for u in signature.unless])
+            flags = re.IGNORECASE if signature.ignore_case else 0
+            pair = (re.compile(signature.pattern, flags), [re.compile(unless) for unless in signature.unless])
+            self._compiled[number] = pair
         match = pair[0].search(line)
         if match is None or any(unless.search(line) for unless in pair[1]):
             return None

@@ -8,10 +8,23 @@ from gpuclinic.recognise.signals import is_kernel_line
 
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("NCCL log", re.compile(r"\bNCCL (?:INFO|WARN|VERSION)")),
-    ("training log", re.compile(r"(?i)\b(?:epoch|step|iter(?:ation)?|loss|it/s)\b|Traceback \(most recent call last\)|torch|tensorflow|cuda")),
+    (
+        "training log",
+        re.compile(
+            r"(?i)\b(?:epoch|step|iter(?:ation)?|loss|it/s)\b|Traceback \(most recent call last\)|torch|tensorflow|cuda"
+        ),
+    ),
     ("Slurm log", re.compile(r"slurm(?:stepd|ctld|d)\b|\bsrun: ")),
-    ("system log", re.compile(r"(?m)^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|20\d\d-\d\d-\d\dT[\d:.+-]+Z?) [\w.-]+ [\w./@()-]+(?:\[\d+\])?: ")),
+    (
+        "system log",
+        re.compile(
+            r"(?m)^(?:<\d+>)?(?:[^\W\d]{2,9}\.? +\d+ [\d:]{8}|\d{1,2}[月월] \d\d [\d:]{8}|20\d\d-\d\d-\d\dT[\d:.+-]+Z?)"
+            r" [\w.-]+ [\w./@()-]+(?:\[\d+\])?: "
+        ),
+    ),
 )
+
+_BUG_REPORT = "Start of NVIDIA bug report log file"
 
 
 def kind_of(text: str, parser_names: list[str]) -> str:
@@ -21,6 +34,8 @@ def kind_of(text: str, parser_names: list[str]) -> str:
         kernel = sum(is_kernel_line(line) for line in lines)
         if kernel > 0.5 * len(lines):
             return "kernel log"
+    if _BUG_REPORT in text[:4096]:
+        return "nvidia-bug-report"
     if parser_names:
         return parser_names[0]
     for name, pattern in reversed(_KINDS):

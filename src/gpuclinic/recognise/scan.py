@@ -1,19 +1,23 @@
-"""Runs an engine over a byte stream in chunks: flat memory, whole lines, line numbers by line feeds only."""
+"""Runs an engine over bytes in chunks: flat memory, whole lines, line numbers by line feeds only."""
 
 from __future__ import annotations
 
 import mmap
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.recognise.engine import Confirmer, Engine
+if TYPE_CHECKING:
+    from gpuclinic.recognise.engine import Confirmer, Engine, Hit
 
 CHUNK = 1 << 20
 _LOOK_BACK = 4096
 _LONGEST_LINE = 64 << 10
 _OVERLAP = 8 << 10
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[@-Z\\-_])|\x1b")
+_QUIET_AFTER = 400
+_QUIET_MISSES = 5000
+_KEPT_OF_QUIET = 4
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[@-Z\\-_])|\x1b|\x00+")
 _ESCAPED_FEED = re.compile(r"#012|\\n|\r")
 
 ReadInto = Callable[[memoryview], int]
@@ -22,36 +26,78 @@ ReadInto = Callable[[memoryview], int]
 class Found(NamedTuple):
     """A line with the signatures that hold for it.
 
-    base: raw offset of the chunk; feeds: line feeds between the chunk's start and the line; feeds_before: line feeds in front of
-    the chunk where the scan counted them, else None (line number = feeds_before + feeds + 1).
-    text: the part of the line that matched (between carriage returns). before: up to 4 KiB of text in front of it.
+    line: its number, from 1, counted from where the scan began. offset: of its chunk.
+    text: the part of the line that matched (between carriage returns). before: up to 4 KiB of what stands in front.
     """
 
-    base: int
-    feeds: int
-    feeds_before: int | None
+    line: int
+    offset: int
     text: str
-    before: str
+    before: bytes
     matches: list[tuple[int, re.Match[str]]]
 
 
 def strip_escapes(data: bytes) -> bytes:
-    """Bytes without terminal escape sequences; line feeds stay."""
-    return _ESCAPES.sub(b"", data) if b"\x1b" in data else data
+    """Bytes without terminal escape sequences and NULs (a power cut leaves runs of them); line feeds stay."""
+    return _ESCAPES.sub(b"", data) if b"\x1b" in data or b"\x00" in data else data
 
 
 class StreamScanner:
-    """Scans one stream or one region of a file. Not shared between threads."""
+    """Scans one source at a time, in one thread.
 
-    def __init__(self, engine: Engine, confirmer: Confirmer) -> None:
+    quietable: signatures that say only that all goes well (progress, logins). Once there are plenty in a source, most
+    of their lines are no longer cut and confirmed, only counted, in `skipped`.
+    """
+
+    def __init__(self, engine: Engine, confirmer: Confirmer, quietable: frozenset[int] = frozenset()) -> None:
         self._engine = engine
         self._confirmer = confirmer
-        self._feeds_before: int | None = 0
-        self._buffer = mmap.mmap(-1, CHUNK)  # page-aligned: read() into it copies several times faster than into malloc'd memory
+        self._quietable = quietable
+        self._buffer: mmap.mmap | None = None
+        self._confirmed: dict[int, int] = {}
+        self._misses: dict[int, int] = {}
+        self._loud: list[tuple[int, ...]] = [needle.signatures for needle in engine.needles]
+        self.quiet: set[int] = set()
+        self.skipped: dict[int, int] = {}
+        self.lines = 0
 
-    def scan(self, read_into: ReadInto, base: int = 0, end: int | None = None, *, counting: bool = True) -> Iterator[Found]:
-        """Yields the lines that match. end: raw offset at or behind which no further line may begin. counting: line feeds, too."""
-        self._feeds_before = 0 if counting else None
+    def clone(self, engine: Engine | None = None) -> StreamScanner:
+        """A scanner for another thread, or with another engine, that knows already what is quiet."""
+        twin = StreamScanner(engine or self._engine.clone(), self._confirmer, self._quietable)
+        for number in self.quiet:
+            twin._silence(number)
+        return twin
+
+    def reduced(self) -> Engine:
+        """An engine that no longer looks for what is quiet."""
+        return self._engine.without(self.quiet)
+
+    def reset(self) -> None:
+        """Forgets what the last source held."""
+        self._confirmed.clear()
+        self._misses.clear()
+        self.skipped = {}
+        if self.quiet:
+            self._loud = [needle.signatures for needle in self._engine.needles]
+            self.quiet = set()
+        self.lines = 0
+
+    def scan_bytes(self, data: bytes) -> Iterator[Found]:
+        """Yields the lines of a text held in memory that match."""
+        at = 0
+        while at < len(data):
+            stop = len(data) if len(data) - at <= CHUNK else data.rfind(b"\n", at, at + CHUNK) + 1
+            if stop <= at:
+                stop = at + CHUNK
+            chunk = data[at:stop] if at or stop < len(data) else data
+            yield from self._scan_chunk(chunk, at)
+            self.lines += chunk.count(b"\n")
+            at = stop if chunk.endswith(b"\n") or stop == len(data) else stop - _OVERLAP
+
+    def scan(self, read_into: ReadInto, base: int = 0) -> Iterator[Found]:
+        """Yields the lines of a stream that match. base: its offset in the source."""
+        if self._buffer is None:  # page-aligned: read() into it copies several times faster than into malloc'd memory
+            self._buffer = mmap.mmap(-1, CHUNK)
         buffer = self._buffer
         view = memoryview(buffer)
         held = 0  # bytes of an unfinished line at the buffer's start
@@ -63,22 +109,19 @@ class StreamScanner:
                 if not filled:
                     return
                 cut = buffer.rfind(b"\n", 0, filled) + 1 if got else filled
-                if end is not None and offset + filled >= end:
-                    stop = buffer.find(b"\n", max(0, end - 1 - offset), filled)
-                    if stop >= 0:
-                        yield from self._scan_chunk(view[: stop + 1], offset)
-                        return
                 step = cut
                 if not cut:
                     if filled < CHUNK:
                         held = filled
                         continue
-                    cut, step = filled, filled - _OVERLAP  # a line longer than the buffer: scanned in overlapping pieces
+                    cut, step = (
+                        filled,
+                        filled - _OVERLAP,
+                    )  # a line longer than the buffer: scanned in overlapping pieces
                 yield from self._scan_chunk(view[:cut], offset)
+                self.lines += view[:cut].tobytes().count(b"\n")
                 if not got:
                     return
-                if self._feeds_before is not None:
-                    self._feeds_before += bytes(view[:step]).count(b"\n")
                 rest = filled - step
                 if rest:
                     buffer.move(0, step, rest)
@@ -87,61 +130,113 @@ class StreamScanner:
         finally:
             view.release()
 
-    def _scan_chunk(self, chunk: memoryview, base: int) -> Iterator[Found]:
-        hits: list[tuple[int, int]] = []
-        data: memoryview | bytes = chunk
-        self._engine.scan(chunk, lambda number, at: hits.append((at, number)))
-        if hits and any(number < 0 or number >= len(self._confirmer.signatures) for _, number in hits):
-            data = strip_escapes(bytes(chunk))  # the chunk holds escapes: clean it and look again
-            hits.clear()
-            self._engine.scan(data, lambda number, at: hits.append((at, number)))
-            hits = [h for h in hits if h[1] < len(self._confirmer.signatures)]
-        if hits:
-            yield from self._lines(bytes(data), hits, base)
-
-    def _lines(self, data: bytes, hits: list[tuple[int, int]], base: int) -> Iterator[Found]:
+    def _scan_chunk(self, chunk: memoryview | bytes, base: int) -> Iterator[Found]:
+        hits = self._engine.scan(chunk)
+        if not hits:
+            return
+        special = len(self._loud)
+        data = chunk if isinstance(chunk, bytes) else chunk.tobytes()
+        if any(number == special for _, number in hits):
+            data = strip_escapes(data)  # clean it and look again
+            hits = [hit for hit in self._engine.scan(data) if hit[1] != special]
+        if self.quiet:
+            hits = self._without_quiet(hits)
         hits.sort()
-        feeds = counted = 0
-        index = 0
+        yield from self._lines(data, hits, base)
+
+    def _without_quiet(self, hits: list[Hit]) -> list[Hit]:
+        """The hits less those that only nominate what is quiet; the last few of these stay, too."""
+        loud = self._loud
+        kept: list[Hit] = []
+        last: dict[int, list[Hit]] = {}
+        for hit in hits:
+            if loud[hit[1]]:
+                kept.append(hit)
+            else:
+                last.setdefault(hit[1], []).append(hit)
+        for needle, dropped in last.items():
+            kept.extend(dropped[-_KEPT_OF_QUIET:])
+            for number in self._engine.needles[needle].signatures:
+                self.skipped[number] = self.skipped.get(number, 0) + max(0, len(dropped) - _KEPT_OF_QUIET)
+        return kept
+
+    def _silence(self, number: int) -> None:
+        if number not in self.quiet:
+            self.quiet.add(number)
+            self._loud = [tuple(n for n in numbers if n not in self.quiet) for numbers in self._loud]
+
+    def _lines(self, data: bytes, hits: list[Hit], base: int) -> Iterator[Found]:
+        feeds = counted = index = 0
         while index < len(hits):
             at = hits[index][0]
-            start = data.rfind(b"\n", 0, at - 1) + 1 if at else 0
+            start = data.rfind(b"\n", 0, max(0, at - 1)) + 1
             stop = data.find(b"\n", max(start, at - 1))
             if stop < 0:
                 stop = len(data)
-            numbers: list[int] = []
-            spots: list[int] = []
+            first = index
             while index < len(hits) and hits[index][0] <= max(stop, at):
-                if hits[index][1] not in numbers:
-                    numbers.append(hits[index][1])
-                    spots.append(hits[index][0])
                 index += 1
             feeds += data.count(b"\n", counted, start)
             counted = start
-            yield from self._confirm(data, start, stop, numbers, spots, base, feeds)
+            for left, right, numbers in self._segments(data, start, stop, hits[first:index]):
+                yield from self._confirm(data, left, right, numbers, self.lines + feeds + 1, base)
 
-    def _confirm(
-        self, data: bytes, start: int, stop: int, numbers: list[int], spots: list[int], base: int, feeds: int
-    ) -> Iterator[Found]:
-        if stop - start > _LONGEST_LINE:  # a giant line: only the surroundings of each match
-            for number, spot in zip(numbers, spots, strict=True):
-                piece = data[max(start, spot - _OVERLAP // 2) : min(stop, spot + _OVERLAP // 2)]
-                text = piece.decode("utf-8", "replace")
-                match = self._confirmer.confirm(number, text)
-                if match is not None:
-                    yield Found(base, feeds, self._feeds_before, text, "", [(number, match)])
+    def _segments(self, data: bytes, start: int, stop: int, hits: list[Hit]) -> Iterator[tuple[int, int, list[int]]]:
+        """The parts of a line that its hits lie in, between carriage returns, with what they nominate."""
+        needles = self._engine.needles
+        whole = stop - start <= _LONGEST_LINE
+        if whole and data.find(b"\r", start, stop - 1) < 0:
+            if len(hits) == 1:
+                yield start, stop, list(needles[hits[0][1]].signatures)
+            else:
+                yield start, stop, list(dict.fromkeys(n for _, needle in hits for n in needles[needle].signatures))
             return
-        line = data[start:stop].decode("utf-8", "replace")
-        before = data[max(0, start - _LOOK_BACK) : start].decode("utf-8", "replace")
-        if "\r" in line or "#012" in line or "\\n" in line:
-            for part in _ESCAPED_FEED.split(line):
-                found = self._confirmer.confirm_all(numbers, part) if part else []
+        left = right = start - 1
+        numbers: dict[int, None] = {}
+        for at, needle in hits:
+            if at > right or right < start:
+                if numbers:
+                    yield left, right, list(numbers)
+                near = max(start, at - _OVERLAP // 2) if not whole else start
+                far = min(stop, at + _OVERLAP // 2) if not whole else stop
+                left = max(near, data.rfind(b"\r", near, max(near, at - 1)) + 1)
+                right = data.find(b"\r", max(left, at - 1), far)
+                right = far if right < 0 else right
+                numbers = {}
+            numbers.update(dict.fromkeys(needles[needle].signatures))
+        if numbers:
+            yield left, right, list(numbers)
+
+    def _confirm(self, data: bytes, start: int, stop: int, numbers: list[int], line: int, base: int) -> Iterator[Found]:
+        text = data[start:stop].decode("utf-8", "replace")
+        before = data[max(0, start - _LOOK_BACK) : start]
+        confirm = self._confirmer.confirm_all
+        if "#012" in text or "\\n" in text:
+            head = text[:200].encode("utf-8", "replace") if "#012" in text else before
+            for part in _ESCAPED_FEED.split(text):
+                found = confirm(numbers, part) if part else []
                 if found:
-                    head = line[:200] if "#012" in line else part
-                    yield Found(base, feeds, self._feeds_before, part, head if head != part else before, found)
+                    yield Found(line, base, part, before if text.startswith(part) else head, found)
                     numbers = [n for n in numbers if all(n != f[0] for f in found)]
             if not numbers:
                 return
-        found = self._confirmer.confirm_all(numbers, line)
+        found = confirm(numbers, text)
+        self._note(numbers, found)
         if found:
-            yield Found(base, feeds, self._feeds_before, line, before, found)
+            yield Found(line, base, text, before, found)
+
+    def _note(self, numbers: list[int], found: list[tuple[int, re.Match[str]]]) -> None:
+        """Counts what was confirmed and what was nominated in vain, and silences what is said too often."""
+        quietable = self._quietable
+        for number, _ in found:
+            if number in quietable:
+                count = self._confirmed[number] = self._confirmed.get(number, 0) + 1
+                if count >= _QUIET_AFTER:
+                    self._silence(number)
+        if len(found) < len(numbers):
+            held = {number for number, _ in found}
+            for number in numbers:
+                if number not in held and number in quietable:
+                    count = self._misses[number] = self._misses.get(number, 0) + 1
+                    if count >= _QUIET_MISSES:
+                        self._silence(number)

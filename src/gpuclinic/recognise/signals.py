@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from gpuclinic.knowledge import Signature
 from gpuclinic.model import Signal, Stamp, Where
-from gpuclinic.recognise.identity import file_rank, pci_address, prefix_identity
-from gpuclinic.recognise.scan import Found
+from gpuclinic.recognise.identity import file_identity, pci_address, prefix_identity
 from gpuclinic.recognise.timestamps import find_stamp
+
+if TYPE_CHECKING:
+    from gpuclinic.knowledge import Signature
+    from gpuclinic.recognise.scan import Found
 
 _FIRST_KEPT = 48
 _LAST_KEPT = 8
 _IDENTITIES_KEPT = 400
+_ALWAYS_KEPT = 4000
+_KEYS = frozenset(
+    ("gpu", "gpu_index", "uuid", "rank", "local_rank", "pid", "host", "code", "device", "peer", "job", "name")
+)
+_DIGITS = "0123456789"
 _KERNEL = re.compile(
-    r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|^\d{1,3},\d+,\d+,|\bkernel: |\bkernel\[\d+\]: |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}\] |^kern +:|\bkern: +\w+: \[|<\d+>\[ *\d+\.\d{6}\]|\[ *\d{1,8}\.\d{6}\] "
+    r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|^\d{1,3},\d+,\d+,|\bkernel: |\bkernel\[\d+\]: "
+    r"|^\[\S{1,4} (?:\S{3,5} +\d+|\d+月 +\d+) [\d:]{8} \d{4}\] |^kern +:|\bkern: +\w+: \[|<\d+>\[ *\d+\.\d{6}\]"
+    r"|\[ *\d{1,8}\.\d{6}\] |^\[ *\+\d+\.\d{6}\] |^\[[^\W\d]{3,5} ?\d{1,2} \d\d:\d\d\] "
 )
 
 
@@ -27,81 +36,142 @@ def is_kernel_line(line: str) -> bool:
     return _KERNEL.search(line[:200]) is not None
 
 
-class SignalMaker:
-    """Turns the found lines of one source into signals; `take` each, then `finish`."""
+class _Kept(NamedTuple):
+    line: int
+    turn: int
+    number: int
+    found: Found
+    match: re.Match[str]
 
-    def __init__(self, source: str, signatures: list[Signature], first_order: int, host: str | None, kernel: bool) -> None:
+
+class SignalMaker:
+    """Turns the found lines of one source, or of one region of it, into signals: `take` each, `join` regions, `finish`.
+
+    node_hosts, job_hosts: the machines that the machine's own log, and those that jobs, named in their lines.
+    """
+
+    def __init__(self, source: str, signatures: list[Signature], host: str | None, *, kernel: bool) -> None:
         self._source = source
         self._signatures = signatures
-        self._order = first_order
         self._host = host
         self._kernel = kernel
-        self._rank = file_rank(source)
-        self._kept: list[Signal] = []
-        self._tails: dict[int, deque[Signal]] = {}
-        self.positions: dict[int, tuple[int, int]] = {}
+        self._file = file_identity(source)
+        self._stamps: dict[int, Stamp] = {}
+        self._turn = 0
+        self._last: tuple[int, Stamp] | None = None
+        self._kept: list[tuple[int, int, Signal, int]] = []
+        self._tails: dict[int, deque[_Kept]] = {}
+        self._late: dict[int, deque[tuple[int, int, Signal, int]]] = {}
         self._counts: dict[int, int] = {}
         self._seen: set[tuple[Any, ...]] = set()
+        self.node_hosts: set[str] = set()
+        self.job_hosts: set[str] = set()
+
+    def twin(self) -> SignalMaker:
+        """An empty maker for another region of the same source."""
+        return SignalMaker(self._source, self._signatures, self._host, kernel=self._kernel)
+
+    def know_stamps(self, stamps: dict[int, Stamp]) -> None:
+        """Time stamps by line number, where lines do not carry their own (`dmesg -H`)."""
+        self._stamps = stamps
 
     def take(self, found: Found) -> None:
         """Adds the signals of one line."""
-        stamp: Stamp | None = None
-        identity = None
         for number, match in found.matches:
             signature = self._signatures[number]
             if "kernel" in signature.where and not (self._kernel or is_kernel_line(found.text)):
                 continue
-            if identity is None:
-                stamp = find_stamp(found.text) or _stamp_before(found.before)
-                identity = prefix_identity(found.text)
-            groups = _folded(match)
             count = self._counts[number] = self._counts.get(number, 0) + 1
-            signal = self._make(signature, found, match, groups, stamp, identity)
-            key = (number, signal.gpu, signal.pid, signal.rank, signal.host, groups.get("code"), groups.get("device"))
-            if count <= _FIRST_KEPT or (key not in self._seen and len(self._seen) < _IDENTITIES_KEPT):
-                self._kept.append(signal)
-            else:
-                self._tails.setdefault(number, deque(maxlen=_LAST_KEPT)).append(signal)
-            if found.feeds_before is None:
-                self.positions[signal.order] = (found.base, found.feeds)
-            self._seen.add(key)
+            self._turn += 1
+            kept = _Kept(found.line, self._turn, number, found, match)
+            if count > _FIRST_KEPT and not (signature.id.startswith("boot.") and count < _ALWAYS_KEPT):
+                key = (number, *_identities(match), _quick_prefix(found.text))
+                if key in self._seen or len(self._seen) >= _IDENTITIES_KEPT + _FIRST_KEPT:
+                    self._tails.setdefault(number, deque(maxlen=_LAST_KEPT)).append(kept)
+                    continue
+                self._seen.add(key)
+            self._kept.append((kept.line, kept.turn, self._signal(kept), number))
 
-    def _make(
-        self, signature: Signature, found: Found, match: re.Match[str], groups: dict[str, str], stamp: Stamp | None, identity: Any
-    ) -> Signal:
-        self._order += 1
+    def join(self, other: SignalMaker, lines: int) -> None:
+        """Adds what a later region found, behind so many lines of this one."""
+        room = {number: _FIRST_KEPT - count for number, count in self._counts.items()}
+        for line, turn, signal, number in other._settled():
+            where = msgspec.structs.replace(signal.where, line=(signal.where.line or 0) + lines)
+            moved = msgspec.structs.replace(signal, where=where)
+            entry = (line + lines, self._turn + turn, moved, number)
+            free = room.get(number, _FIRST_KEPT)
+            key = (
+                number,
+                signal.gpu,
+                signal.gpu_index,
+                signal.rank,
+                signal.pid,
+                signal.host,
+                signal.groups.get("code"),
+            )
+            new = key not in self._seen and len(self._seen) < _IDENTITIES_KEPT
+            if free > 0 or new or signal.signature.startswith("boot."):
+                self._seen.add(key)
+                self._kept.append(entry)
+            else:
+                self._late.setdefault(number, deque(maxlen=_LAST_KEPT)).append(entry)
+            room[number] = free - 1
+        for number, count in other._counts.items():
+            self._counts[number] = self._counts.get(number, 0) + count
+        self._turn += other._turn
+        self.node_hosts |= other.node_hosts
+        self.job_hosts |= other.job_hosts
+
+    def _settled(self) -> list[tuple[int, int, Signal, int]]:
+        entries = list(self._kept)
+        for tail in self._tails.values():
+            entries.extend((kept.line, kept.turn, self._signal(kept), kept.number) for kept in tail)
+        for late in self._late.values():
+            entries.extend(late)
+        entries.sort(key=lambda entry: entry[:2])
+        return entries
+
+    def _signal(self, kept: _Kept) -> Signal:
+        found, match = kept.found, kept.match
+        groups = _folded(match)
+        identity = prefix_identity(found.text, match.start())
         start = max(0, match.start() - 200)
         text = found.text.strip() if len(found.text) <= 500 else found.text[start : start + 500].strip()
+        time = self._stamps.get(found.line) or find_stamp(found.text) or _stamp_before(found.before)
+        if time is None and self._last is not None and self._last[0] <= found.line:
+            time = msgspec.structs.replace(self._last[1], earliest=True)
+        elif time is not None:
+            self._last = (found.line, time)
+        rank = identity.rank if identity.rank is not None else self._file.rank
+        if identity.host is not None:
+            (self.node_hosts if identity.on_node else self.job_hosts).add(identity.host)
         return Signal(
-            signature=signature.id,
-            where=Where(self._source, None if found.feeds_before is None else found.feeds_before + found.feeds + 1, text),
-            order=self._order,
+            signature=self._signatures[kept.number].id,
+            where=Where(self._source, found.line, text),
+            order=0,
             groups=groups,
-            time=stamp,
+            time=time,
             host=groups.get("host") or identity.host or self._host,
-            rank=_number(groups.get("rank"), identity.rank if identity.rank is not None else self._rank),
-            pid=_number(groups.get("pid"), identity.pid),
+            rank=_number(groups.get("rank"), rank),
+            pid=_number(groups.get("pid"), identity.pid if identity.pid is not None else self._file.pid),
             gpu=pci_address(groups["gpu"]) if "gpu" in groups else None,
             gpu_index=_number(groups.get("gpu_index"), identity.gpu_index),
             gpu_uuid=groups.get("uuid"),
         )
 
-    def finish(self) -> list[Signal]:
-        """All signals kept, in order. positions: where lines were not counted, each order's chunk offset and line feeds in the chunk."""
-        kept = list(self._kept)
-        for tail in self._tails.values():
-            kept.extend(tail)
-        kept.sort(key=lambda s: s.order)
-        return kept
+    def finish(self, first_order: int) -> list[Signal]:
+        """All signals kept, in the order of their lines, numbered from first_order on."""
+        entries = self._settled()
+        return [msgspec.structs.replace(e[2], order=first_order + n) for n, e in enumerate(entries)]
 
     def counts(self) -> dict[str, int]:
         """How often each signature matched, storms included."""
         return {self._signatures[number].id: count for number, count in self._counts.items()}
 
-    @property
-    def order(self) -> int:
-        """The order number of the last signal made."""
-        return self._order
+
+def _identities(match: re.Match[str]) -> list[str | None]:
+    """The groups that tell one subject from another."""
+    return [value for name, value in match.groupdict().items() if name.rstrip(_DIGITS) in _KEYS]
 
 
 def _folded(match: re.Match[str]) -> dict[str, str]:
@@ -110,15 +180,24 @@ def _folded(match: re.Match[str]) -> dict[str, str]:
     for name, value in match.groupdict().items():
         if value is not None:
             groups[name] = value
-            groups.setdefault(name.rstrip("0123456789"), value)
+            groups.setdefault(name.rstrip(_DIGITS), value)
     return groups
 
 
-def _stamp_before(before: str) -> Stamp | None:
+def _quick_prefix(text: str) -> str:
+    """A prefix as "[rank3]:" that makes the same message another rank's."""
+    if text[:1] in "[(":
+        end = text.find("]" if text[0] == "[" else ")", 1, 40)
+        inside = text[: end + 1]
+        return inside if ":" not in inside and "." not in inside else ""
+    return ""
+
+
+def _stamp_before(before: bytes) -> Stamp | None:
     """The time of the nearest earlier line that has one."""
     if not before:
         return None
-    for line in reversed(before.split("\n")[-30:]):
+    for line in reversed(before.decode("utf-8", "replace").split("\n")[-30:]):
         stamp = find_stamp(line)
         if stamp is not None:
             return msgspec.structs.replace(stamp, earliest=True)
@@ -126,6 +205,6 @@ def _stamp_before(before: str) -> Stamp | None:
 
 
 def _number(text: str | None, otherwise: int | None) -> int | None:
-    if text is None or not text.isdigit():
+    if text is None or not text.isdigit() or len(text) > 12:
         return otherwise
     return int(text)

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import re
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from gpuclinic.model import Document, Fact
-from gpuclinic.recognise.parsers._entry import Entry
+from gpuclinic import __version__
+from gpuclinic.recognise.engine import Engine, engine_for
 from gpuclinic.recognise.parsers._table_cluster import ENTRIES as CLUSTER
 from gpuclinic.recognise.parsers._table_gpu import ENTRIES as GPU
 from gpuclinic.recognise.parsers._table_host import ENTRIES as HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuclinic.model import Document, Fact
+    from gpuclinic.recognise.parsers._entry import Entry
 from gpuclinic.recognise.parsers._table_perf import ENTRIES as PERF
 
 ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER + PERF
 _HEAD = 4096
+_MARKS = [(number, mark) for number, entry in enumerate(ENTRIES) for mark in entry.marks]
+_TRIES = 40
+_STEP = 1 << 20
+_OVERLAP = 4096
 
 
 @functools.cache
@@ -23,14 +34,50 @@ def _mark(expression: str) -> re.Pattern[str]:
     return re.compile(expression, re.MULTILINE)
 
 
+@functools.cache
+def _engine() -> Engine:
+    """Finds all marks in one pass; kept in the cache by what the marks are."""
+    digest = hashlib.blake2b(repr((__version__, _MARKS)).encode(), digest_size=12).hexdigest()
+    return engine_for([(mark, False) for _, mark in _MARKS], f"marks-{digest}")
+
+
 def parsers_for(text: str) -> list[Entry]:
     """The parsers whose marks the text shows."""
-    head = text[:_HEAD]
-    return [e for e in ENTRIES if any(_mark(m).search(head if e.whole else text) for m in e.marks)]
+    engine = _engine()
+    data = text.encode("utf-8", "replace")
+    ends: dict[int, list[int]] = {}
+    for at in range(0, len(data), _STEP):
+        for end, needle in engine.scan(data[at : at + _STEP + _OVERLAP]):
+            if needle < len(engine.needles):
+                for number in engine.needles[needle].signatures:
+                    places = ends.setdefault(number, [])
+                    if len(places) < _TRIES:
+                        places.append(at + end)
+    chosen = {_MARKS[number][0] for number, places in ends.items() if _shows(number, text, data, places)}
+    return [entry for number, entry in enumerate(ENTRIES) if number in chosen]
+
+
+def _shows(number: int, text: str, data: bytes, places: list[int]) -> bool:
+    """The mark is really there, near the places where a search nominated it."""
+    entry, mark = ENTRIES[_MARKS[number][0]], _MARKS[number][1]
+    pattern = _mark(mark)
+    if entry.whole or "\\A" in mark or "\\Z" in mark or len(text) < _HEAD:
+        return pattern.search(text[:_HEAD] if entry.whole else text) is not None
+    for place in places:
+        start = data.rfind(b"\n", 0, max(0, place - 1))
+        start = data.rfind(b"\n", 0, start) + 1 if start > 0 else 0
+        stop = place
+        for _ in range(3):
+            stop = data.find(b"\n", stop) + 1 or len(data)
+        if pattern.search(data[start:stop].decode("utf-8", "replace")):
+            return True
+    return len(places) == _TRIES and pattern.search(text) is not None
 
 
 def parse(entry: Entry, document: Document) -> list[Fact]:
     """Runs one parser on a document."""
     module, _, name = entry.function.partition(":")
-    function: Callable[[Document], list[Fact]] = getattr(importlib.import_module(f"gpuclinic.recognise.parsers.{module}"), name)
+    function: Callable[[Document], list[Fact]] = getattr(
+        importlib.import_module(f"gpuclinic.recognise.parsers.{module}"), name
+    )
     return function(document)
