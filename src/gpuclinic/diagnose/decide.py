@@ -9,6 +9,8 @@ EARLIER_BY = 60.0
 """A cause may be logged up to this many seconds after its consequence: loggers buffer, clocks differ."""
 _BELIEVED = 0.5
 _LEAST = 0.15
+_NO_ORDER = 10**8
+"""Reasons by facts have orders from here on: a table has no place in the course of a log."""
 _SURE = 0.75
 _OF_A_CARD = ("hw.gpu.", "hw.pcie.", "driver.unsupported_gpu", "driver.bug")
 
@@ -63,7 +65,7 @@ def explains(cause: Candidate, other: Candidate) -> bool:
             return False
         if edge.within_s is not None and edge.within_s < lag < 300 * 86400:
             return False
-    elif cause.source == other.source and cause.moment is None and other.moment is None and cause.order > other.order + 400:
+    elif cause.source == other.source and cause.moment is None and other.moment is None and other.order + 400 < cause.order < _NO_ORDER:
         return False
     return True
 

@@ -57,5 +57,5 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     roots = rank(candidates)
     people = People(reading.signals, reading.facts)
     for root in roots:
-        people.complete(root, device_level=False)
+        people.complete(root, device_level=root.cause.startswith(("sec.cryptominer", "sec.hidden_process")))
     return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=bool(reading.sources) and not roots, notes=[])

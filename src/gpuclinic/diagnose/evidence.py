@@ -73,5 +73,6 @@ def fields_of(fact: Fact) -> dict[str, Any]:
 
 
 def _has_identity(signal: Signal, name: str, value: Any) -> bool:
-    mine = getattr(signal, name, None) if name in ("gpu", "pid", "rank", "host", "gpu_index") else signal.groups.get(name)
+    mine = getattr(signal, name, None) if name in ("gpu", "pid", "rank", "host", "gpu_index") else None
+    mine = signal.groups.get(name) if mine is None else mine
     return mine is not None and str(mine).lower() == str(value).lower()

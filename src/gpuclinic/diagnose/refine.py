@@ -15,7 +15,7 @@ from gpuclinic.diagnose.memory import biggest_holder, split
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.storage import prefer_user_tasks
 
-_DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock")
+_DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock", "sec.crypto", "sec.hidden", "sched.contention")
 
 
 def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Candidate]:

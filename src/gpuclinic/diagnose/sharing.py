@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpuclinic.diagnose.candidates import Pool, Support
@@ -12,6 +13,7 @@ _SERVICES = ("nvidia-cuda-mps", "xorg", "gnome-shell", "nv-hostengine", "dcgm", 
 _BUSY_SM = 20
 _BUSY_CARD = 90
 _MEMORY_MIB = 300
+_SLOWER = 1.4
 
 
 def add_sharing(pool: Pool, reading: Reading) -> None:
@@ -19,12 +21,14 @@ def add_sharing(pool: Pool, reading: Reading) -> None:
     if any("oom" in s.signature or s.signature == "cuda.out_of_memory" or s.signature.startswith("mps.") for s in reading.signals):
         return  # that has causes of its own
     owners = {f.fields["pid"]: f for f in reading.facts if f.kind == "process" and isinstance(f.fields.get("pid"), int)}
+    slower = any((_number_of("slowdown")(f.fields) or 0) >= _SLOWER for f in reading.facts if f.kind == "step_time")
     for (host, card), members in _by_card(reading).items():
         known = [m for m in members if m.fields["pid"] in owners]
         if len(known) < 2 or _one_job(known, owners):
             continue
         users = {owners[m.fields["pid"]].fields.get("user") for m in known}
         level = _level(known, _utilisation(reading, card), two_users=len(users - {None}) > 1)
+        level = "strong" if level == "likely" and slower else level
         if level is None:
             continue
         places = [m.where() for m in known[:3]] + [owners[m.fields["pid"]].where() for m in known[:3]]
@@ -61,16 +65,20 @@ def _one_job(members: list[Fact], owners: dict[Any, Fact]) -> bool:
 
 
 def _utilisation(reading: Reading, card: Any) -> float | None:
-    values = [f.fields.get("utilization_pct") for f in reading.facts if f.kind == "gpu" and card in (f.fields.get("index"), f.fields.get("bus_id"))]
-    numbers = [float(v) for v in values if isinstance(v, (int, float))]
-    return max(numbers, default=None)
+    cards = [f.fields for f in reading.facts if f.kind == "gpu" and card in (f.fields.get("index"), f.fields.get("bus_id"))]
+    return max((n for n in map(_number_of("utilization_pct"), cards) if n is not None), default=None)
+
+
+def _number_of(name: str) -> Callable[[dict[str, Any]], float | None]:
+    return lambda fields: float(fields[name]) if isinstance(fields.get(name), (int, float)) else None
 
 
 def _level(members: list[Fact], utilisation: float | None, *, two_users: bool) -> str | None:
-    busy = [m for m in members if isinstance(m.fields.get("sm_pct"), (int, float)) and float(str(m.fields["sm_pct"])) >= _BUSY_SM]
+    sm, memory = _number_of("sm_pct"), _number_of("memory_mib")
+    busy = [m for m in members if (sm(m.fields) or 0) >= _BUSY_SM]
     if len(busy) >= 2:
         return "strong" if two_users else "likely"
-    heavy = [m for m in members if isinstance(m.fields.get("memory_mib"), (int, float)) and float(str(m.fields["memory_mib"])) >= _MEMORY_MIB]
+    heavy = [m for m in members if (memory(m.fields) or 0) >= _MEMORY_MIB]
     if len(heavy) >= 2 and utilisation is not None and utilisation >= _BUSY_CARD and two_users:
         return "likely"
     return "hint" if len(heavy) >= 2 and two_users else None

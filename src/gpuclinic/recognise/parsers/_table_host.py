@@ -40,6 +40,17 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "processes:parse_ps",
     ),
+    Entry(
+        "terminal",
+        (
+            r"[#$%>]\s+[^\n]*(?:/proc/\d{2,8}\b|kill -0 \d|\bps\b[^\n|]*-p ?\d|169\.254\.169\.254|100\.100\.100\.200|metadata\.google)",
+            r"[#$%>]\s+[^\n]*\bps [^\n|]*o[ =]?\w+,[^\n]*\|",
+        ),
+        "terminal:parse_terminal",
+    ),
+    Entry("systemctl show memory", (r"^\s*Memory(?:Max|Limit|High)=\d{4,}",), "terminal:parse_unit_memory"),
+    Entry("stat", (r"^\s*(?:Modify|最近更改|修改时间|Modifié|Modifiziert)\s*[:：]",), "terminal:parse_stat"),
+    Entry("redis.conf", (r"^\s*protected-mode (?:yes|no)",), "terminal:parse_redis"),
     Entry("pstree", (r"\(\d+\)[─-]{1,3}[┬─+-]",), "processes:parse_pstree"),
     Entry(
         "lsof",

@@ -9,6 +9,7 @@ from gpuclinic.recognise.parsers._host_util import (
     KIB,
     MAX_FACTS,
     clipped_lines,
+    command_of,
     duration_s,
     fact,
     number,
@@ -206,14 +207,14 @@ def parse_ps(document: Document) -> list[Fact]:
     facts: list[Fact] = []
     header: list[str] = []
     for index, line in enumerate(clipped_lines(document)):
-        if not line.strip():
+        if not line.strip() or command_of(line):
             header = []
             continue
         words = _is_header(line) if "PID" in line or "进程号" in line else []
         if words:
             header = words
             continue
-        row = _row(header, line) if header else None
+        row = _row(header, line) if header and len(line.split()) >= min(3, len(header)) else None
         row = row or _headerless(line)
         if row is None:
             continue
@@ -221,6 +222,30 @@ def parse_ps(document: Document) -> list[Fact]:
         if len(facts) >= MAX_FACTS:
             break
     return facts + parse_top_summary(document)
+
+
+_COLUMN_OPTION = re.compile(r"\s-\w*o[ =]?(?P<columns>[\w%=,:]+)(?=\s+(?:-|\||$|[|;&])|\s*$|\s*\|)")
+_KEYWORDS = {
+    "user": "user", "euser": "user", "ruser": "user", "uid": "user", "pid": "pid", "ppid": "ppid", "pcpu": "cpu_pct", "%cpu": "cpu_pct",
+    "pmem": "mem_pct", "%mem": "mem_pct", "rss": "rss", "rsz": "rss", "stat": "state", "s": "state", "state": "state", "wchan": "wchan",
+    "etime": "etime", "lstart": "start", "start": "start", "time": "cpu_time", "tty": "tty", "tt": "tty", "comm": "command", "cmd": "command",
+    "args": "command", "command": "command",
+}  # fmt: skip
+
+
+def rows_by_columns(document: Document, command: str, output: list[tuple[int, str]]) -> list[Fact]:
+    """Rows of `ps -eo pid,ppid,... | grep x`, whose header the grep took away: the columns are those of the command."""
+    option = _COLUMN_OPTION.search(f"{command} ")
+    names = [_KEYWORDS.get(word.split("=")[0].split(":")[0].lower(), "") for word in re.split(r"[, ]+", option["columns"])] if option else []
+    if "pid" not in names or any("PID" in text for _, text in output):
+        return []
+    header = [{"start": "LSTART", "command": "CMD", "pid": "PID", "state": "STAT"}.get(name, next((k for k, v in _COLUMNS.items() if v == name), "?")) for name in names]
+    facts: list[Fact] = []
+    for index, line in output[:MAX_FACTS]:
+        row = _row(header, line)
+        if row is not None and not _ONLY_MENTIONS.match(row.get("command", "")):
+            facts.append(fact(document, "process", row["pid"], _fields(row), index, line))
+    return facts
 
 
 def _headerless(line: str) -> dict[str, str] | None:
