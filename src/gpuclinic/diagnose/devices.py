@@ -10,6 +10,24 @@ _NEAR_LINES = 4
 _ABOUT_A_CARD = ("app.cuda_oom", "app.vram_leak", "app.illegal_access", "app.device_assert", "app.launch_timeout", "compat.arch_unsupported")
 
 
+_SPAWNED_LINES = 120
+
+
+def name_spawned_ranks(candidates: list[Candidate], reading: Reading) -> None:
+    """torch.multiprocessing prints "-- Process 3 terminated with the following error:" and then that rank's traceback."""
+    started = [s for s in reading.signals if s.signature == "python.spawn_rank" and s.groups.get("rank", "").isdigit() and s.where.line is not None]
+    for candidate in candidates if started else ():
+        if candidate.rank is not None or not candidate.supports or not candidate.cause.startswith(("app.", "host.", "storage.", "compat.", "net.")):
+            continue
+        place = max(candidate.supports, key=lambda s: s.worth).places[:1]
+        above = [
+            s for s in started
+            if place and place[0].line is not None and s.where.source == place[0].source and 0 < place[0].line - (s.where.line or 0) <= _SPAWNED_LINES
+        ]  # fmt: skip
+        if above:
+            candidate.rank = int(above[-1].groups["rank"])
+
+
 def name_devices(candidates: list[Candidate], reading: Reading) -> None:
     """Sets the GPU of errors of a program that name none."""
     open_ones = [c for c in candidates if c.cause.startswith(_ABOUT_A_CARD) and c.gpu is None and c.gpu_index is None]

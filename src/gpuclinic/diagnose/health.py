@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpuclinic.diagnose.candidates import Candidate, Support
 from gpuclinic.diagnose.evidence import Reading
-from gpuclinic.model import Signal
+from gpuclinic.model import Signal, Where
 
-_ENDED_WELL = ("run.completed", "run.exit_zero", "nccl.tests_ok", "slurm.job_state_completed", "elastic.finished", "k8s.completed")
+_ENDED_WELL = ("run.completed", "run.exit_zero", "nccl.tests_ok", "slurm.job_state_completed", "elastic.finished", "k8s.completed", "programs.tests_passed")
 _RESULT = ("run.results_written", "run.accuracy", "run.checkpoint_saved")
-_PROGRESS = ("run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.meters_reversed", "run.hf_log", "tf.epoch", "tf.progbar", "run.served", "vllm.throughput")  # fmt: skip
+_PROGRESS = ("run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.meters_reversed", "run.hf_log", "tf.epoch", "tf.progbar", "run.served", "vllm.throughput", "programs.trial_done")  # fmt: skip
 _DEATHS = (
     "elastic.worker_failed", "elastic.child_failed", "elastic.table_root_cause", "lightning.child_terminated", "mpi.rank_signal", "mpi.hydra_exit",
     "mpi.pals_rank", "slurm.task_signal", "slurm.step_failed", "slurm.job_state_failed", "systemd.main_killed", "python.called_process_signal",
@@ -19,6 +19,10 @@ _SILENT = ("compat.", "net.rdma_fallback", "perf.", "hw.", "driver.", "sec.", "a
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
 _SLOW = ("perf.", "host.cpu", "storage.slow")
 """Causes that slow a run: they do not show that anything failed."""
+_HANDLED = ("torch.handled_oom", "programs.trial_failed")
+"""Lines by which a program tells that it caught an error and goes on."""
+_HANDLED_NEAR = 25
+_MUCH_PROGRESS = 3
 _UNBELIEVED = 0.45
 _PROVEN_FROM = 0.95
 
@@ -30,6 +34,8 @@ class Health:
         self._well: dict[str, int] = {}
         self._progress: dict[str, int] = {}
         self._traceback: dict[str, int] = {}
+        self._steps: dict[str, list[int]] = {}
+        self._handled: dict[str, list[int]] = {}
         self.died: list[Signal] = []
         for signal in reading.signals:
             source, order = signal.where.source, signal.order
@@ -37,6 +43,9 @@ class Health:
                 self._well[source] = order
             elif signal.signature in _RESULT or signal.signature in _PROGRESS:
                 self._progress[source] = order
+                self._steps.setdefault(source, []).append(order)
+            elif signal.signature in _HANDLED:
+                self._handled.setdefault(source, []).append(signal.where.line or 0)
             elif signal.signature in _DEATHS or (signal.signature in _DEATH_WITH_CODE and signal.groups.get("exit", "0") not in ("0", "00")):
                 self.died.append(signal)
             elif signal.signature == "python.traceback":
@@ -50,6 +59,14 @@ class Health:
     def went_on_after(self, source: str, order: int) -> bool:
         """The source's run made progress after this."""
         return self._progress.get(source, -1) > order or self._well.get(source, -1) > order
+
+    def went_on_long_after(self, source: str, order: int) -> bool:
+        """The source's run made some steps after this, and nothing is told to have died."""
+        return not self.died and sum(1 for o in self._steps.get(source, ()) if o > order) >= _MUCH_PROGRESS
+
+    def handled(self, where: Where) -> bool:
+        """The program tells close by that it caught this."""
+        return where.line is not None and any(abs(where.line - line) <= _HANDLED_NEAR for line in self._handled.get(where.source, ()))
 
 
 def weigh(candidates: list[Candidate], reading: Reading) -> Health:
@@ -80,9 +97,20 @@ def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
         return False
     if support.id.startswith("python.error") and not health.died and health.went_on_after(support.places[0].source, support.order):
         return True  # one request or trial failed, the program went on
+    if candidate.cause.startswith("app.") and _went_on(support, health):
+        return True
     if support.worth >= _PROVEN_FROM and support.fatal and not health.ended_well_after(support.places[0].source, support.order):
         return False
     place = support.places[0]
     if health.ended_well_after(place.source, support.order):
         return True
     return not support.fatal and health.went_on_after(place.source, support.order)
+
+
+def _went_on(support: Support, health: Health) -> bool:
+    """An error that a tuner, a batch finder or a server caught: it says so and goes on, or goes on for long."""
+    last, order = support.places[-1], support.order
+    source = last.source
+    if health.handled(last) and health.went_on_after(source, order):
+        return True
+    return support.id.endswith(("oom", "oom_v1", "out_of_memory")) and health.went_on_long_after(source, order)

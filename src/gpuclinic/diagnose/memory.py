@@ -84,7 +84,8 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
     _set_gpu(base, near)
     if numbers.own_pid is not None and base.pid is None:
         base.pid = numbers.own_pid
-    cause = _kind(numbers) or base.cause
+    holder = _survivor(base, numbers, reading)
+    cause = _kind(numbers) or ("app.cuda_oom_shared" if holder else base.cause)
     if cause == "app.cuda_oom_shared":
         _name_holder(base, numbers, reading)
     if not numbers.values:
@@ -95,6 +96,8 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
             if other is not base and other.cause == cause:
                 base.supports.extend(other.supports)
                 other.strength = 0.0
+    if holder and _kind(numbers) is None:
+        base.strength = min(base.strength, 0.85)  # the process that nvidia-smi lists may be the failing one, still there
     if _kind(numbers) is not None and max(s.worth for s in base.supports) >= 0.6:
         base.strength = max(base.strength, 0.93)
 
@@ -165,6 +168,18 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
         index = fact.fields.get("gpu_index")
         base.gpu_index = index if isinstance(index, int) else base.gpu_index
         base.supports.append(Support(id="oom.holder", worth=0.7, places=[fact.where("pid")], order=10**8))
+
+
+def _survivor(base: Candidate, numbers: Numbers, reading: Reading) -> bool:
+    """A program that ended with a traceback told nothing of its own use, and another process has a good part of its card afterwards."""
+    ended = any(s.signature == "python.frame" and s.groups.get("op") == "<module>" and s.where.source in base.sources for s in reading.signals)
+    if base.cause != "app.cuda_oom" or base.gpu_index is None or not ended or numbers.get("allocated") or numbers.get("used"):
+        return False
+    failed = {base.pid} | {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
+    totals = {f.fields.get("index"): _number(f.fields.get("memory_total_mib")) for f in reading.facts if f.kind == "gpu"}
+    index = physical_index(reading, base.gpu_index)
+    total = totals.get(index) or 0.0
+    return any(_number(f.fields.get("memory_mib")) > 0.5 * total > 0 and f.fields.get("pid") not in failed for f in processes_on(reading, index, None))
 
 
 def _card_with(numbers: Numbers, reading: Reading) -> Fact | None:
