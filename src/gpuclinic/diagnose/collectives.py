@@ -11,6 +11,8 @@ from gpuclinic.model import Signal
 
 _NAMED = ("c10d.desync_never_joined", "c10d.desync_not_joined_next", "c10d.monitored_barrier", "fr.missing_ranks", "fr.missing_ranks_table")
 _RANKS = re.compile(r"\d+")
+_MANY = 6
+"""From so many ranks on, the only one without a time-out is the late one."""
 
 
 def blame(candidates: list[Candidate], reading: Reading) -> None:
@@ -24,7 +26,7 @@ def blame(candidates: list[Candidate], reading: Reading) -> None:
         return
     for candidate in timeouts:
         candidate.rank, candidate.pid = rank, None
-        if certain:
+        if certain and candidate.strength >= 0.5:
             candidate.role = "root"
             for support in candidate.supports:
                 if support.rank == rank:
@@ -43,6 +45,9 @@ def _late_rank(by_id: dict[str, list[Signal]]) -> tuple[int | None, bool]:
     mismatch = by_id.get("c10d.collective_mismatch")
     if mismatch and mismatch[0].groups.get("peer", "").isdigit():
         return int(mismatch[0].groups["peer"]), True
+    for signal in by_id.get("horovod.stall_ranks", ()):
+        if signal.groups.get("rank", "").isdigit():
+            return int(signal.groups["rank"]), True
     watchdogs = [s for s in by_id.get("c10d.watchdog_timeout", ()) if s.rank is not None]
     odd = _odd_one(watchdogs)
     if odd is not None:
@@ -50,7 +55,7 @@ def _late_rank(by_id: dict[str, list[Signal]]) -> tuple[int | None, bool]:
     lagging = _lagging(by_id.get("c10d.watchdog_position", []))
     if lagging is not None:
         return lagging, True
-    return _silent(watchdogs), False
+    return _silent(watchdogs), len({s.rank for s in watchdogs}) >= _MANY
 
 
 def _odd_one(watchdogs: list[Signal]) -> int | None:

@@ -242,6 +242,8 @@ ENTRIES: tuple[Entry, ...] = (
             r"(?i)^\W*rank\b[^\n]*(?:_ms|\(ms\)|\(s\)|_s\b|time)",
             r"(?i)\bstep[ =:]*\d+[^\n]*\b(?:dt|took|time)[ =:]\s*\d",
             r"\d\s*(?:s/it|it/s)\b",
+            r"(?i)\bdata(?:[_ ]?(?:time|load\w*|wait))? ?[:=]? ?\(?\d+\.\d+",
+            r"(?i)\b(?:fwd[_+/]?bwd|fwd|forward\w*|bwd_allreduce\w*|grad_sync\w*)[ =:]+\d+\.\d+",
         ),
         "steps:parse_steps",
     ),

@@ -18,7 +18,7 @@ _PREFIX = re.compile(
 )
 _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+)\b:?\s*(?P<command>.*)$")
 _PID = re.compile(
-    r"\b(?:pid|PID|进程)[ :=]{0,3}(?P<a>\d{2,8})\b|\s-p(?:id)?[ =](?P<b>\d{2,8})\b|\bAttaching to process (?P<c>\d+)|\bpy-spy dump .*?(?P<d>\d{2,8})\s*$"
+    r"\b(?:pid|PID|进程)[ :=]{0,3}(?P<a>\d{2,8})\b|\s-p(?:id)?[ =](?P<b>\d{2,8})\b|\bAttaching to process (?P<c>\d+)|\b(?:py-spy dump|pystack remote|cuda-gdb|gstack|eu-stack) .*?(?P<d>\d{2,8})\s*$"
 )
 _RANK = re.compile(r"(?:\b|_|-)(?:local[_-]rank|rank)[ :=_]{0,3}(?P<rank>\d{1,5})\b", re.IGNORECASE)
 _THREADS = (
@@ -67,7 +67,7 @@ _LIBRARY = re.compile(
     r"datasets|ray|vllm|sglang|uvicorn|starlette|fastapi|grpc|jax|flax|tensorflow|horovod|PIL|cv2|h5py|zarr|fsspec|s3fs|requests|urllib3|http)/"
 )
 _LOCK = re.compile(
-    r"^(?:acquire|wait|wait_for|__enter__|join|get|put|_wait_for_tstate_lock|(?:\w*_)?(?:lll_lock_wait|mutex_lock|cond_wait|futex_wait|sem_wait)\w*|pthread_(?:cond|mutex)_\w+)"
+    r"^(?:acquire|wait|wait_for|__enter__|join|get|put|_wait_for_tstate_lock|(?:\w*_)?(?:\w*futex\w*|lll_lock_wait|mutex_lock|cond_wait|futex_wait|sem_wait)\w*|pthread_(?:cond|mutex)_\w+)"
 )
 _QUIET = re.compile(
     r"pin_memory|_monitor|tqdm|tensorboard|wandb|QueueFeeder|asyncio_|ThreadPoolExecutor|event_file|prometheus|heartbeat|watchdog|pt_nccl|cuda-EvtHandlr|jemalloc|pt_autograd",
@@ -76,6 +76,7 @@ _QUIET = re.compile(
 _INPUT_OUTPUT = re.compile(
     r"^(?:open|_?read\w*|write\w*|fsync|stat|listdir|scandir|makedirs|getdents\w*|pread\w*|load_file|torch_load|_legacy_load|save|_save|_legacy_save|flock|lockf|__read\w*|__GI___(?:read|open|fsync)\w*)$"
 )
+_INTERACTIVE = re.compile(r"(?:^|/)(?:i?pdb|bdb|cmd|code|pudb\w*)\.py|IPython/|:(?:breakpoint|input|set_trace)$")
 _LAUNCHER = re.compile(
     r"torch/distributed/(?:elastic/(?:agent|multiprocessing)|launcher|run\.py)|accelerate/commands|deepspeed/launcher|torchrun"
 )
@@ -231,6 +232,8 @@ def _fact(document: Document, process: _Process) -> Fact | None:
         "where": f"{user.function} ({user.file})"[:200], "site": user.place.text.strip()[:200], "top": frames[0].function,
         "main_locked": stuck, "locked_threads": len(others), "in_io": any(_INPUT_OUTPUT.match(f.function) for f in frames[:5]),
         "in_data": any("utils/data" in f.file for f in frames),
+        "interactive": any(_INTERACTIVE.search(f"{f.file}:{f.function}") for f in frames[:8]),
+        "same_lock": stuck and any(f.file == user.file for f in others),
         "role": "launcher" if _LAUNCHER.search(joined) and collective is None else "loader" if _LOADER.search(joined + process.command) else "rank",
     }  # fmt: skip
     lines = {"": user.place, "where": user.place, "top": frames[0].place, "thread": main.place}

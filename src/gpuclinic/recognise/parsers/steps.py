@@ -47,7 +47,7 @@ _TIMES = (
     (
         "compute",
         re.compile(
-            rf"(?<!/)\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwdbwd|"
+            rf"(?<!/)\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwd/bwd|fwdbwd|fwd\+?bwd|"
             rf"gpu(?:[_ ]time)?|backward|model[_ ]time)\s*(?P<unit0>\((?:ms|s|sec)\))?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
@@ -67,6 +67,11 @@ _METER = re.compile(
     r"(?P<data_mean>\d+\.\d+)\)"
 )
 _RATE = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>s/it|it/s)\b")
+_DEEPSPEED = re.compile(
+    r"fwd(?:_microstep)?: (?P<fwd>[\d.]+) \| bwd(?:_microstep)?: (?P<bwd>[\d.]+).*?bwd_allreduce(?:_microstep)?: (?P<wait>[\d.]+)"
+    r"(?:.*?\bstep(?:_microstep)?: (?P<step>[\d.]+))?"
+)
+_OWN_RANK = re.compile(r"(?:^|[/_.-])rank[_.-]?(?P<rank>\d{1,5})(?=[/_.-]|$)", re.IGNORECASE)
 _MAX_ROWS = 200_000
 
 
@@ -98,7 +103,7 @@ def _kind(head: str) -> str:
     return "step"
 
 
-def _rows_of(line: str, index: int, rows: list[_Row]) -> None:
+def _rows_of(line: str, index: int, rows: list[_Row], own: int) -> None:
     found = _STEP.search(line)
     step = int(found["step"]) if found and len(found["step"]) < 12 else None
     many = list(_MANY.finditer(line))
@@ -116,7 +121,13 @@ def _rows_of(line: str, index: int, rows: list[_Row]) -> None:
     if many:
         return
     ranked = _RANK.search(line[:400])
-    rank = next((int(value) for value in ranked.groups() if value), -1) if ranked else -1
+    rank = next((int(value) for value in ranked.groups() if value), own) if ranked else own
+    parts = _DEEPSPEED.search(line)
+    if parts:
+        whole = sum(float(parts[name] or 0) for name in ("fwd", "bwd", "step")) / 1000
+        rows.append(_Row(rank, step, "step", whole, index))
+        rows.append(_Row(rank, step, "wait", float(parts["wait"]) / 1000, index))
+        return
     meter = _METER.search(line)
     if meter:
         rows.append(_Row(rank, step, "step", float(meter["now"]), index))
@@ -140,9 +151,11 @@ def parse_steps(document: Document) -> list[Fact]:
     """One "step_time" for each rank (None: the job as a whole), with medians over its steps."""
     rows: list[_Row] = []
     lines = clipped_lines(document)
+    named = _OWN_RANK.search(document.name_hint)
+    own = int(named["rank"]) if named else -1
     for index, line in enumerate(lines):
         if len(line) < 2000 and any(character.isdigit() for character in line):
-            _rows_of(line, index, rows)
+            _rows_of(line, index, rows, own)
         if len(rows) >= _MAX_ROWS:
             break
     ranks = sorted({row.rank for row in rows})
