@@ -19,6 +19,7 @@ _HARMLESS = ("nccl.ib_using", "nccl.ib_qp_info", "nccl.ib_no_device")
 _PORT_SETTINGS = frozenset(
     ["NCCL_IB_GID_INDEX", "NCCL_IB_TC", "NCCL_IB_SL", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_ROCE_VERSION_NUM"]
 )
+_TWO = 2
 _MTU_BYTES = {"1": "256", "2": "512", "3": "1024", "4": "2048", "5": "4096"}
 
 
@@ -33,15 +34,37 @@ def add_differences(pool: Pool, reading: Reading) -> None:
         for name in sorted(_PORT_SETTINGS):
             told = [s for s in by_id.get("nccl.env", ()) if s.groups.get("name") == name]
             _differ(pool, told, lambda s: s.groups.get("value", "").rstrip("."), name, "net.roce_config", "likely")
+    _both_ways(pool, by_id.get("ofi.efa_unreachable", []))
     if any(name.startswith(_TROUBLE) for name in names):
+        mixed = "strong" if "nccl.bootstrap_truncated" in by_id else "likely"
         _differ(
             pool,
             by_id.get("nccl.version", []),
             lambda s: s.groups.get("version"),
             "NCCL",
             "compat.nccl_version",
-            "likely",
+            mixed,
         )
+
+
+def _both_ways(pool: Pool, signals: list[Signal]) -> None:
+    """Hosts that each find the other silent are both alive: the way between them is closed."""
+    first: dict[str, Signal] = {}
+    for signal in signals:
+        if signal.host:
+            first.setdefault(signal.host, signal)
+    if len(first) >= _TWO:
+        shown = list(first.values())[:3]
+        support = Support(
+            id="peers.both_ways",
+            worth=LEVEL_CONFIDENCE["strong"],
+            places=[s.where for s in shown],
+            moment=pool.timeline.clock(shown[0]),
+            order=shown[0].order,
+            rank=shown[0].rank,
+            pid=shown[0].pid,
+        )
+        pool.add("net.unreachable", support, host=None, source=shown[0].where.source, subject={})
 
 
 def _differ(
