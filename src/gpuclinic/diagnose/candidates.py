@@ -24,6 +24,7 @@ class Support(msgspec.Struct):
     places: list[Where]
     moment: Clock | None = None
     order: int = 0
+    last_order: int = 0
     fatal: bool = True
     role: str = "root"
     count: int = 1
@@ -132,12 +133,13 @@ def add_signals(pool: Pool, reading: Reading, signatures: dict[str, Signature]) 
         support = grouped.get(key)
         if support is not None:
             support.count += 1
+            support.last_order = signal.order
             if len(support.places) < _MOST_EVIDENCE:
                 support.places.append(signal.where)
             continue
         support = grouped[key] = Support(
-            id=identity, worth=worth, places=[signal.where], moment=pool.timeline.clock(signal), order=signal.order, fatal=fatal,
-            role=role, texts=texts, groups=signal.groups, action=action, rank=signal.rank, pid=signal.pid,
+            id=identity, worth=worth, places=[signal.where], moment=pool.timeline.clock(signal), order=signal.order,
+            last_order=signal.order, fatal=fatal, role=role, texts=texts, groups=signal.groups, action=action, rank=signal.rank, pid=signal.pid,
         )  # fmt: skip
         subject = {"gpu": signal.gpu, "gpu_index": signal.gpu_index, "gpu_uuid": signal.gpu_uuid}
         pool.add(cause, support, host=signal.host, source=signal.where.source, subject=subject)

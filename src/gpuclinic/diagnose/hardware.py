@@ -8,6 +8,7 @@ from gpuclinic.diagnose.kernel_reports import refine_kernel_reports
 from gpuclinic.knowledge.xids import recovery_action
 from gpuclinic.model import Signal
 
+_NOT_OURS = 0.1
 _XIDS_OF_LINKS = frozenset({"74", *(str(code) for code in range(144, 151))})
 
 
@@ -21,6 +22,7 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     _replace_failed_memory(candidates)
     refine_kernel_reports(candidates, by_id)
     _gpu_of_switch(candidates, xids)
+    _foreign_devices(candidates, reading)
     _gpu_behind_port(candidates, reading)
     _gpu_of_pid(candidates, xids)
     _mismatch_by_hand(candidates, by_id.get("nvrm.api_mismatch_versions", []))
@@ -79,6 +81,17 @@ def _gpu_of_switch(candidates: list[Candidate], xids: list[Signal]) -> None:
             if linked is not None:
                 candidate.gpu = linked.gpu
                 candidate.gpus = [linked.gpu] if linked.gpu else []
+
+
+def _foreign_devices(candidates: list[Candidate], reading: Reading) -> None:
+    """PCIe errors of a network card or a disk are not the GPU's."""
+    others = {s.groups["device"][-12:].lower() for s in reading.signals if s.signature == "aer.other_device"}
+    for fact in reading.facts:
+        if fact.kind == "pci_device" and fact.fields.get("is_gpu") is False and "ridge" not in str(fact.fields.get("pci_class")):
+            others.add(str(fact.fields.get("address")))
+    for candidate in candidates:
+        if candidate.cause.startswith("hw.pcie.") and candidate.gpu in others:
+            candidate.strength = min(candidate.strength, _NOT_OURS)
 
 
 def _gpu_behind_port(candidates: list[Candidate], reading: Reading) -> None:

@@ -10,19 +10,12 @@ if TYPE_CHECKING:
     from gpuclinic.model import Signal
 
 _NEIGHBOURS = 30
-_KERNEL_THREAD = re.compile(
-    r"^(?:swapper|kworker|ksoftirqd|migration|kswapd|kcompactd|khugepaged|khungtaskd|jbd2|xfs(?:aild|-)|md\d|raid\d|dmcrypt|"
-    r"txg_|z_|nfsd|rpciod|ll_|ptlrpcd|ldlm|socknal|rcu|watchdog|"
-    r"irq/|kthread|scsi_eh|nvme|loop\d|flush-|bdi-|btrfs|systemd|UVM |nvidia-modeset|nv_|kauditd|"
-    r"rcuop|rcuob|ceph-|libceph|kblockd|writeback|oom_reaper|dm_)"
-)
 _OUT_OF_TREE = re.compile(r"\b(\w+)\(\w*O\w*\)")
 
 
 def refine_kernel_reports(candidates: list[Candidate], by_id: dict[str, list[Signal]]) -> None:
     """All of this module's refinements."""
     _process_of_trace(candidates, by_id.get("kernel.comm", []))
-    _person_of_hang(candidates)
     _module_of_panic(candidates, by_id)
 
 
@@ -42,20 +35,6 @@ def _process_of_trace(candidates: list[Candidate], comms: list[Signal]) -> None:
         closest = min(near, key=lambda s: abs(s.order - first.order), default=None)
         if closest is not None:
             candidate.pid = closest.pid
-
-
-def _person_of_hang(candidates: list[Candidate]) -> None:
-    """Of several hung or stuck tasks the one that somebody runs, not the kernel's own thread that hangs with it."""
-    for candidate in candidates:
-        if candidate.cause not in ("kernel.hung_task", "kernel.lockup"):
-            continue
-        named = [s for s in candidate.supports if s.pid is not None and s.groups.get("name")]
-        mine = next((s for s in named if s.pid == candidate.pid), None)
-        if mine is None or not _KERNEL_THREAD.match(mine.groups["name"]):
-            continue
-        users = [s for s in named if not _KERNEL_THREAD.match(s.groups["name"]) and s.worth >= mine.worth - 0.05]
-        if users:
-            candidate.pid = min(users, key=lambda s: s.order).pid
 
 
 def _module_of_panic(candidates: list[Candidate], by_id: dict[str, list[Signal]]) -> None:
