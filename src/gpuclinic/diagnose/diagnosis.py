@@ -12,6 +12,7 @@ from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.library_bugs import add_library_bugs
 from gpuclinic.diagnose.peers import add_differences
+from gpuclinic.diagnose.intrusion import add_intrusion
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.refine import refine
 from gpuclinic.diagnose.sharing import add_sharing
@@ -52,6 +53,7 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_stalled_saves(pool, reading)
     add_deaths(pool, find_deaths(reading, pool))
     add_sharing(pool, reading)
+    add_intrusion(pool, reading)
     candidates = refine(pool.all(), pool, reading)
     link(candidates)
     roots = rank(candidates)

@@ -55,13 +55,13 @@ def _by_card(reading: Reading) -> dict[tuple[str | None, Any], list[Fact]]:
 
 
 def _one_job(members: list[Fact], owners: dict[Any, Fact]) -> bool:
-    """Parent and child, siblings or the same command line: one job with several processes."""
+    """Parent and child, siblings or one user's same program: one job with several processes."""
     facts = [owners[m.fields["pid"]] for m in members]
     pids = {f.fields["pid"] for f in facts}
     parents = {f.fields.get("ppid") for f in facts}
-    commands = {str(f.fields.get("command")) for f in facts}
+    programs = {(f.fields.get("user"), *str(f.fields.get("command")).split()[:2]) for f in facts}
     siblings = len(parents) == 1 and parents not in ({None}, {1})
-    return siblings or bool(parents & pids) or len(commands) == 1
+    return siblings or bool(parents & pids) or len(programs) == 1
 
 
 def _utilisation(reading: Reading, card: Any) -> float | None:
@@ -77,7 +77,7 @@ def _level(members: list[Fact], utilisation: float | None, *, two_users: bool) -
     sm, memory = _number_of("sm_pct"), _number_of("memory_mib")
     busy = [m for m in members if (sm(m.fields) or 0) >= _BUSY_SM]
     if len(busy) >= 2:
-        return "strong" if two_users else "likely"
+        return "strong"
     heavy = [m for m in members if (memory(m.fields) or 0) >= _MEMORY_MIB]
     if len(heavy) >= 2 and utilisation is not None and utilisation >= _BUSY_CARD and two_users:
         return "likely"
