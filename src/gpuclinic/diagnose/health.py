@@ -19,7 +19,7 @@ _SILENT = ("compat.", "net.rdma_fallback", "perf.", "hw.", "driver.", "sec.", "a
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
 _SLOW = ("perf.", "host.cpu", "storage.slow")
 """Causes that slow a run: they do not show that anything failed."""
-_HANDLED = ("torch.handled_oom", "programs.trial_failed")
+_HANDLED = ("torch.handled_oom", "programs.trial_failed", "programs.nan_retry")
 """Lines by which a program tells that it caught an error and goes on."""
 _HANDLED_NEAR = 25
 _MUCH_PROGRESS = 3
@@ -50,6 +50,11 @@ class Health:
                 self.died.append(signal)
             elif signal.signature == "python.traceback":
                 self._traceback[source] = order
+
+    @property
+    def any_ended_well(self) -> bool:
+        """Some run of those read reports success and no traceback after it."""
+        return any(self.ended_well_after(source, -1) for source in self._well)
 
     def ended_well_after(self, source: str, order: int) -> bool:
         """The source's run reports success later than this, and no traceback follows the report."""
@@ -91,6 +96,8 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
 
 def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
     """The run that printed the line went on to a good end."""
+    if candidate.cause == "process.segfault" and support.id.startswith("kernel.") and not health.died and health.any_ended_well:
+        return True  # some other program crashed
     if candidate.cause == "net.rdma_fallback":  # sockets were enough for a run that ended well
         return health.ended_well_after(support.places[0].source, support.order)
     if support.fatal and candidate.cause.startswith(_SILENT):

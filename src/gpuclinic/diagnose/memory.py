@@ -146,9 +146,9 @@ _HELD = ("gpu.held_before_start", "process.other_user_holds_vram")
 
 def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
     """The process that holds most of the card's memory and is not the one that failed."""
-    failed = {base.pid} if base.pid is not None else set()
+    failed: set[int | None] = {base.pid} if base.pid is not None else set()
     failed |= {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
-    held = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
+    held: list[tuple[float, int, Fact | None]] = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
     card = _card_with(numbers, reading)
     if card is not None:
         base.gpu, base.gpus = card.key, [card.key]
