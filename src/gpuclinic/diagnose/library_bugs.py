@@ -26,6 +26,8 @@ _GOES = frozenset(
     ]
 )  # fmt: skip
 _MANY_STEPS = 3
+_EXCUSE = 0.7
+"""From this strength on a fault of what the feature needs explains better why the job runs without the feature."""
 _TROUBLE = (
     "nccl.shm_cuda_failure", "nccl.cuda_peer", "nccl.cuda_failure",
     "nccl.nvls_bind", "nccl.nvls_bind_no_memory", "nccl.wrapper",
@@ -118,9 +120,12 @@ def _told_by_person(pool: Pool, by_id: dict[str, list[Signal]]) -> None:
 
 
 def _accuse(pool: Pool, failure: Signal, setting: Signal, switch: str) -> None:
-    peer = PEER_SWITCH.match(switch.split("=")[0]) is not None
-    if peer:
+    name = switch.split("=")[0]
+    if PEER_SWITCH.match(name):
         _add(pool, failure, "peer_access.switch_cures", "strong", [setting, failure], {}, cause="kernel.iommu_acs")
+        return
+    if name == "NCCL_MNNVL_ENABLE":
+        _add(pool, failure, "imex.switch_cures", "likely", [setting, failure], {}, cause="driver.imex")
         return
     texts = {
         "title_en": f"The job runs with {switch} and fails without: a fault of the collective library",
@@ -128,7 +133,9 @@ def _accuse(pool: Pool, failure: Signal, setting: Signal, switch: str) -> None:
         "advice_en": f"Keep {switch} until another NCCL version is installed.",
         "advice_zh": f"更换 NCCL 版本之前保留 {switch}。",
     }
-    _add(pool, failure, "nccl_bug.switch_cures", "decisive", [failure, setting], texts)
+    needs = ("driver.imex", "driver.fabric_manager", "hw.gpu.nvlink_error", "hw.gpu.nvswitch_error")
+    excused = any(c.cause in needs and c.strength >= _EXCUSE for c in pool.all())
+    _add(pool, failure, "nccl_bug.switch_cures", "hint" if excused else "decisive", [failure, setting], texts)
 
 
 def _add(

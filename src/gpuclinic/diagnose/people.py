@@ -84,6 +84,9 @@ class People:
 
     def pid_of(self, rank: int) -> int | None:
         """The process of a rank, where only one is named."""
+        if not self._pid_rank:  # one node, as far as told: local rank is rank
+            return _only([pid for pid, local in self._pid_local.items() if local == rank])
+        return _only(self._rank_pid.get(rank))
         known = _only(self._rank_pid.get(rank))
         if known is None and not self._pid_rank:  # one node, as far as told: local rank is rank
             return _only({pid for pid, local in self._pid_local.items() if local == rank})

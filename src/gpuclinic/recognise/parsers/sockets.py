@@ -37,8 +37,9 @@ _RULE_SPEC = re.compile(
 )
 _CHAIN = re.compile(
     r"^\s*(?:Chain (?P<name>\S+) \(policy (?P<policy>\w+)|chain (?P<name2>\w+) \{|:(?P<name3>\w+) (?P<policy3>ACCEPT|"
-    r"DROP))"
+    r"DROP)|-P (?P<name4>[A-Z]+) (?P<policy4>ACCEPT|DROP|REJECT))"
 )
+_NFT_POLICY = re.compile(r"hook (?P<hook>input|forward|output) .*policy (?P<policy>accept|drop)")
 _NFT = re.compile(
     r"^\s*(?P<match>(?:ip6?|tcp|udp|ct|iifname|oifname|meta|icmp|counter|limit|type)\b.{0,300}?)?\s*"
     r"\b(?P<target>accept|drop|reject)\b"
@@ -112,17 +113,28 @@ def parse_firewall(document: Document) -> list[Fact]:
             continue
         match = _CHAIN.match(line)
         if match:
-            chain = match["name"] or match["name2"] or match["name3"]
+            chain = match["name"] or match["name2"] or match["name3"] or match["name4"]
             nft = bool(match["name2"])
-            policy = match["policy"] or match["policy3"]
+            policy = match["policy"] or match["policy3"] or match["policy4"]
             if policy:
-                fields: dict[str, Scalar] = {"chain": chain, "target": policy, "policy": True, "detail": ""}
-                facts.append(fact(document, "firewall_rule", chain, fields, index, line))
+                facts.append(_policy(document, index, line, chain, policy))
+            continue
+        default = _NFT_POLICY.search(line) if nft else None
+        if default:
+            facts.append(_policy(document, index, line, default["hook"], default["policy"].upper()))
             continue
         found = _rule(document, index, line, chain, nft=nft)
         if found:
             facts.append(found)
     return facts[:1000]
+
+
+def _policy(document: Document, index: int, line: str, chain: str, policy: str) -> Fact:
+    """What a chain does with what no rule names."""
+    blocks = policy in ("DROP", "REJECT")
+    fields: dict[str, Scalar] = {"chain": chain, "target": policy, "policy": True, "blocks": blocks, "detail": ""}
+    fields["catch_all"] = False
+    return fact(document, "firewall_rule", chain, fields, index, line)
 
 
 def _rule(document: Document, index: int, line: str, chain: str, *, nft: bool) -> Fact | None:
