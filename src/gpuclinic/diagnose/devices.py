@@ -7,25 +7,34 @@ from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.model import Signal
 
 _NEAR_LINES = 4
-_ABOUT_A_CARD = ("app.cuda_oom", "app.vram_leak", "app.illegal_access", "app.device_assert", "app.launch_timeout", "compat.arch_unsupported")
+_ABOUT_A_CARD = (
+    "app.cuda_oom", "app.vram_leak", "app.illegal_access", "app.device_assert", "app.launch_timeout",
+    "compat.arch_unsupported",
+)  # fmt: skip
 
 
 _SPAWNED_LINES = 120
 
 
+_MAY_BE_OF_A_RANK = ("app.", "host.", "storage.", "compat.", "net.")
+
+
 def name_spawned_ranks(candidates: list[Candidate], reading: Reading) -> None:
-    """torch.multiprocessing prints "-- Process 3 terminated with the following error:" and then that rank's traceback."""
-    started = [s for s in reading.signals if s.signature == "python.spawn_rank" and s.groups.get("rank", "").isdigit() and s.where.line is not None]
+    """torch.multiprocessing prints "-- Process 3 terminated with the following error:", then that rank's traceback."""
+    started = [
+        (s.where.source, s.where.line, int(s.groups["rank"]))
+        for s in reading.signals
+        if s.signature == "python.spawn_rank" and s.groups.get("rank", "").isdigit() and s.where.line is not None
+    ]
     for candidate in candidates if started else ():
-        if candidate.rank is not None or not candidate.supports or not candidate.cause.startswith(("app.", "host.", "storage.", "compat.", "net.")):
+        if candidate.rank is not None or not candidate.supports or not candidate.cause.startswith(_MAY_BE_OF_A_RANK):
             continue
-        place = max(candidate.supports, key=lambda s: s.worth).places[:1]
-        above = [
-            s for s in started
-            if place and place[0].line is not None and s.where.source == place[0].source and 0 < place[0].line - (s.where.line or 0) <= _SPAWNED_LINES
-        ]  # fmt: skip
-        if above:
-            candidate.rank = int(above[-1].groups["rank"])
+        for place in max(candidate.supports, key=lambda s: s.worth).places[:1]:
+            above = [
+                rank for source, line, rank in started
+                if source == place.source and place.line is not None and 0 < place.line - line <= _SPAWNED_LINES
+            ]  # fmt: skip
+            candidate.rank = above[-1] if above else None
 
 
 def name_devices(candidates: list[Candidate], reading: Reading) -> None:

@@ -78,7 +78,7 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
         return
     base = max(ooms, key=lambda c: c.strength)
     first = min((s.order for s in base.supports), default=0)
-    near = [s for s in reading.signals if ("oom" in s.signature or {"need", "free"} & s.groups.keys()) and abs(s.order - first) < 60]
+    near = [s for s in reading.signals if abs(s.order - first) < 60 and ("oom" in s.signature or {"need", "free"} & s.groups.keys())]
     near = [s for s in near if s.where.source in base.sources] or near
     numbers = Numbers(near[:12], _failed_pid(base, near, reading))
     _set_gpu(base, near)

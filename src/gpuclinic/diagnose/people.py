@@ -87,10 +87,6 @@ class People:
         if not self._pid_rank:  # one node, as far as told: local rank is rank
             return _only([pid for pid, local in self._pid_local.items() if local == rank])
         return _only(self._rank_pid.get(rank))
-        known = _only(self._rank_pid.get(rank))
-        if known is None and not self._pid_rank:  # one node, as far as told: local rank is rank
-            return _only({pid for pid, local in self._pid_local.items() if local == rank})
-        return known
 
     def bus_of(self, index: int) -> str | None:
         """The PCI address of a GPU index, where only one is named."""
