@@ -37,10 +37,13 @@ def find_leak(candidates: list[Candidate], reading: Reading) -> Candidate | None
     if not ooms:
         return None
     by_source: dict[str, list[tuple[Signal, float]]] = {}
+    seen: set[tuple[str, int | None]] = set()
     for signal in reading.signals:
         if signal.signature in ("torch.memory_step", "torch.memory_line"):
             size = size_in_bytes(signal.groups.get("mem_allocated") or signal.groups.get("memory"))
-            if size is not None:
+            place = (signal.where.source, signal.where.line)
+            if size is not None and (place[1] is None or place not in seen):  # several signatures may know one line
+                seen.add(place)
                 by_source.setdefault(f"{signal.where.source} {signal.rank}", []).append((signal, size))
     for series in by_source.values():
         if rises([size for _, size in series]):

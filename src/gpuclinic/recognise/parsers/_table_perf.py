@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuclinic.recognise.parsers._entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
+    Entry("cpu.stat", (r"\bnr_throttled \d+",), "pressure:parse_quota"),
     Entry("pressure", (r"^(?:some|full) avg10=\d",), "pressure:parse_pressure"),
     Entry(
         "stacks",

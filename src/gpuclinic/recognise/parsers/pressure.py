@@ -41,3 +41,30 @@ def parse_pressure(document: Document) -> list[Fact]:
         elif facts:
             facts[-1].fields["full_avg10"] = float(found["ten"])
     return facts[:24]
+
+
+_QUOTA = re.compile(
+    r"^\s*(?:\S*:)?\s*(?P<name>nr_periods|nr_throttled|throttled_usec|throttled_time) (?P<value>\d{1,20})\s*$"
+)
+
+
+def parse_quota(document: Document) -> list[Fact]:
+    """cpu.stat of a cgroup: "cpu_quota" with the share of periods in which the quota stopped the processes."""
+    facts: list[Fact] = []
+    periods = 0
+    for index, line in enumerate(clipped_lines(document)):
+        found = _QUOTA.match(line)
+        if not found:
+            continue
+        if found["name"] == "nr_periods":
+            periods = int(found["value"])
+        elif found["name"] == "nr_throttled" and periods:
+            throttled = int(found["value"])
+            fields: dict[str, Scalar] = {
+                "periods": periods,
+                "throttled": throttled,
+                "throttled_share": round(throttled / periods, 4),
+                "throttled_pct": round(100 * throttled / periods),
+            }
+            facts.append(fact(document, "cpu_quota", "cgroup", fields, index, line))
+    return facts[:24]

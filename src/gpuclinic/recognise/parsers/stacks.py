@@ -63,7 +63,7 @@ _GPU_WAIT = re.compile(
 )
 _LIBRARY = re.compile(
     r"(?:^|/)(?:threading|queue|selectors|socket|ssl|subprocess|contextlib|runpy|_bootstrap|multiprocessing/\w+|concurrent/\S+|asyncio/\S+|importlib/\S+|site|signal|pickle|"
-    r"popen_\w+|functools)\.pyx?$|<frozen|site-packages/|dist-packages/|/lib/python\d|^(?:torch|numpy|pandas|deepspeed|megatron|transformers|accelerate|lightning|pytorch_lightning|"
+    r"popen_\w+|functools)\.pyx?$|^/(?:usr/)?lib|lib(?:c|pthread|cuda|nccl|torch\w*|cudart|stdc\+\+|python[\d.]*)[.-]|<frozen|site-packages/|dist-packages/|/lib/python\d|^(?:torch|numpy|pandas|deepspeed|megatron|transformers|accelerate|lightning|pytorch_lightning|"
     r"datasets|ray|vllm|sglang|uvicorn|starlette|fastapi|grpc|jax|flax|tensorflow|horovod|PIL|cv2|h5py|zarr|fsspec|s3fs|requests|urllib3|http)/"
 )
 _LOCK = re.compile(

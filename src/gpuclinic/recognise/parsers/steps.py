@@ -27,12 +27,20 @@ _ONE_OF_MANY = re.compile(r"r(?:ank)?(?P<rank>\d+)\s*[=:]\s*(?P<value>\d+(?:\.\d
 _NUMBER = r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|milliseconds|s|secs?|seconds|us)?\b"
 _TIMES = (
     (
+        "copy",
+        re.compile(
+            rf"(?<![\w/])(?:h2d|htod|d2h|dtoh|(?:cpu|host|ram)\s*(?:->|→|to|2|_to_)\s*(?:gpu|device|cuda)|(?:gpu|device|cuda)\s*(?:->|→|to|2|_to_)\s*"
+            rf"(?:cpu|host|ram)|memcpy|to_device|transfer|upload|download)(?:[_ ]?(?:time|copy|ms|s))?[\"']?\s*[:= ]\s*{_NUMBER}",
+            re.IGNORECASE,
+        ),
+    ),
+    (
         "data",
         re.compile(
             rf"\b(?:data[_ -]?(?:load(?:ing|er)?)?[_ -]?(?:time|wait)?(?:_s|_sec|_ms)?|data(?:loader)?(?:[_ ]wait)?|"
             rf"load[_ ]time|batch[_ -]?(?:generator|load|fetch)|fetch|"
             rf"dataloader[_ ]?(?:time|wait)?)\s*(?P<unit0>\((?:ms|"
-            rf"s|sec)\))?\s*[:= ]\s*{_NUMBER}",
+            rf"s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
     ),
@@ -40,7 +48,7 @@ _TIMES = (
         "wait",
         re.compile(
             rf"\b(?:all[_-]?reduce(?:[_ ]wait)?|comm(?:unication)?(?:[_ ]time)?|nccl|sync(?:[_ ]wait)?|barrier(?:[_ "
-            rf"]wait)?|grad[_ ]sync|wait(?:[_ ]time)?)\s*(?P<unit0>\((?:ms|s|sec)\))?\s*[:= ]\s*{_NUMBER}",
+            rf"]wait)?|grad[_ ]sync|wait(?:[_ ]time)?)\s*(?P<unit0>\((?:ms|s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
     ),
@@ -48,7 +56,7 @@ _TIMES = (
         "compute",
         re.compile(
             rf"(?<!/)\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwd/bwd|fwdbwd|fwd\+?bwd|"
-            rf"gpu(?:[_ ]time)?|backward|model[_ ]time)\s*(?P<unit0>\((?:ms|s|sec)\))?\s*[:= ]\s*{_NUMBER}",
+            rf"gpu(?:[_ ]time)?|backward|model[_ ]time|infer(?:ence)?(?:[_ ]time)?|kernels?)\s*(?P<unit0>\((?:ms|s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
     ),
@@ -57,7 +65,7 @@ _TIMES = (
         re.compile(
             rf"(?:elapsed time per iteration|\b(?:train_?)?(?:step|iter(?:ation)?|batch)[_ -]?(?:time|timing|took|"
             rf"duration|latency)(?:[_ ]?(?:in[_ ])?(?:s|sec|ms))?|\btime(?:/step|_per_step|_per_iter)?|\bdt|\bstep_ms|"
-            rf"\btook|\btotal)\s*(?P<unit0>\((?:ms|s|sec)\))?\s*[:= ]\s*{_NUMBER}",
+            rf"\btook|\btotal)\s*(?P<unit0>\((?:ms|s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
     ),
@@ -136,14 +144,32 @@ def _rows_of(line: str, index: int, rows: list[_Row], own: int) -> None:
     rate = _RATE.search(line)
     before = len(rows)
     for what, pattern in _TIMES:
+        if what == "copy":
+            copies = [_seconds(m["value"], m["unit"]) for m in pattern.finditer(line) if m["unit"]]
+            if copies:
+                rows.append(_Row(rank, step, what, sum(copies), index))
+            continue
         timed = pattern.search(line)
-        if timed and not (timed["unit"] is None and re.match(r"gpu\b\s+\d", timed.group(), re.IGNORECASE)):  # a card's number
+        if timed and not (
+            timed["unit"] is None and re.match(r"gpu\b\s+\d", timed.group(), re.IGNORECASE)
+        ):  # a card's number
             unit = timed["unit"] or ("ms" if re.search(r"_ms\b", timed.group()) else None)
             rows.append(_Row(rank, step, what, _seconds(timed["value"], timed["unit0"], unit), index))
-    if rate is not None and not any(row.what in ("step", "compute") for row in rows[before:]) and float(rate["value"]) > 0:
+    if (
+        rate is not None
+        and not any(row.what in ("step", "compute") for row in rows[before:])
+        and float(rate["value"]) > 0
+    ):
         value = float(rate["value"])
         rows.append(_Row(rank, step, "step", value if rate["unit"] == "s/it" else 1 / value, index))
-    if step is None and rank < 0 and rate is None and {row.what for row in rows[before:]} != {"step", "data"}:
+    kinds = {row.what for row in rows[before:]}
+    if (
+        step is None
+        and rank < 0
+        and rate is None
+        and not kinds >= {"step", "data"}
+        and not kinds >= {"copy", "compute"}
+    ):
         del rows[before:]  # a time that belongs to no step
 
 
@@ -165,7 +191,7 @@ def parse_steps(document: Document) -> list[Fact]:
 
 def _rank_fact(document: Document, rows: list[_Row], rank: int, lines: list[str]) -> Fact | None:
     medians: dict[str, float] = {}
-    for what in ("step", "data", "compute", "wait"):
+    for what in ("step", "data", "compute", "wait", "copy"):
         values = [row.seconds for row in rows if row.what == what]
         if values:
             medians[what] = round(statistics.median(values), 6)
@@ -187,6 +213,8 @@ def _rank_fact(document: Document, rows: list[_Row], rank: int, lines: list[str]
         "data_seconds": data,
         "compute_seconds": medians.get("compute"),
         "wait_seconds": medians.get("wait"),
+        "copy_seconds": medians.get("copy"),
+        "copy_share": _part(medians.get("copy"), medians.get("compute")),
         "steps": steps,
         "data_share": round(data / max(seconds, data), 4) if data is not None and seconds else None,
         "wait_share": round(medians["wait"] / (medians["wait"] + seconds), 4)
@@ -197,6 +225,11 @@ def _rank_fact(document: Document, rows: list[_Row], rank: int, lines: list[str]
         else None,
     }
     return fact(document, "step_time", str(rank), fields, shown.line, lines[shown.line])
+
+
+def _part(some: float | None, other: float | None) -> float | None:
+    """The share of the first in the sum of both."""
+    return round(some / (some + other), 4) if some and other else None
 
 
 def _table(document: Document, lines: list[str]) -> list[Fact]:
