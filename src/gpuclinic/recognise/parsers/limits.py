@@ -71,7 +71,7 @@ _UNIT = re.compile(
     r"^\s*(?:Default)?Limit(?P<item>NOFILE|MEMLOCK|NPROC|CORE)(?P<soft>Soft)?=(?P<value>\d+[KMGT]?|infinity)"
     r"(?::(?P<hard>\d+|infinity))?\s*$"
 )
-_SINGLE = re.compile(r"^ulimit\s+-(?P<kind>[SH]*)(?P<letter>[nluc])\s*$")
+_SINGLE = re.compile(r"(?:^|[\s;'\"])ulimit\s+-(?P<kind>[SH]*)(?P<letter>[nluc])['\"]?\s*$")
 _SET = re.compile(r"^\s*(?:\S+\s+)?ulimit\s+-(?P<kind>[SH]*)(?P<letter>[nluc])\s+(?P<value>\d+|unlimited)\b")
 _UNLIMITED = ("unlimited", "infinity", "无限制", "不限", "unbegrenzt", "illimité", "-1", "18446744073709551615")
 
@@ -109,7 +109,7 @@ def parse_limits(document: Document) -> list[Fact]:
             continue
         command = command_of(line)
         if command:
-            asked = _SINGLE.match(command)
+            asked = _SINGLE.search(command)
             named = re.search(r"/proc/(\d+)/limits", command)
             process = named.group(1) if named else None
             continue
