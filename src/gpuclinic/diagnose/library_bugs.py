@@ -35,7 +35,7 @@ _TROUBLE = (
     "c10d.watchdog_timeout", "c10d.watchdog_timeout_no_rank", "cuda.illegal_access",
     "python.core_dumped", "ucx.caught_signal", "nccl.tests_wrong_values",
     "vllm.rpc_timeout", "app.hang", "glibc.heap_corruption",
-    "nccl.proxy_uds", "elastic.worker_failed",
+    "nccl.proxy_uds", "elastic.worker_failed", "note.hangs",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.deaths import table_pairs
 from gpuclinic.model import Fact, Signal
 
+_ONE_PROCESS = re.compile(r"--(?:nproc[_-]per[_-]node|num_processes)[= ]1\b")
 _BY_ADDRESS = ("hw.", "driver.", "kernel.", "perf.clock", "vgpu.", "mig.")
 
 
@@ -25,15 +27,23 @@ class People:
         self._bus_uuid: dict[str, str] = {}
         self._pid_bus: dict[int, set[str]] = {}
         self._pid_index: dict[int, set[int]] = {}
+        self._rank_of_source: dict[str, set[int]] = {}
         signals = list(signals)
         pairs = table_pairs(signals)
         for signal in signals:
             self._from_signal(signal, pairs.get(signal.order))
+            if signal.signature == "elastic.launch":
+                self._from_launch(signal)
         for fact in facts:
             if fact.kind == "gpu":
                 self._from_gpu(fact.fields)
             elif fact.kind == "gpu_process":
                 self._from_process(fact.fields)
+
+    def _from_launch(self, signal: Signal) -> None:
+        """A launch of one process on a node names its rank."""
+        if _ONE_PROCESS.search(signal.where.text):
+            self._rank_of_source.setdefault(signal.where.source, set()).add(int(signal.groups["node_rank"][:6]))
 
     def _from_signal(self, signal: Signal, paired: int | None) -> None:
         groups = signal.groups
@@ -85,7 +95,7 @@ class People:
     def pid_of(self, rank: int) -> int | None:
         """The process of a rank, where only one is named."""
         if not self._pid_rank:  # one node, as far as told: local rank is rank
-            return _only([pid for pid, local in self._pid_local.items() if local == rank])
+            return _only({pid for pid, local in self._pid_local.items() if local == rank})
         return _only(self._rank_pid.get(rank))
 
     def bus_of(self, index: int) -> str | None:
@@ -98,6 +108,8 @@ class People:
 
     def complete(self, candidate: Candidate, *, device_level: bool) -> None:
         """Fills the identities of a candidate that follow from those it has."""
+        if candidate.rank is None and candidate.pid is None:
+            candidate.rank = _only(self._rank_of_source.get(candidate.source))
         if candidate.pid is not None and candidate.rank is None:
             candidate.rank = self.rank_of(candidate.pid, candidate.host)
         if candidate.rank is not None and candidate.pid is None:
