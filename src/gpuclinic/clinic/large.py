@@ -7,13 +7,13 @@ import os
 import queue
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from gpuclinic.observe.archives import DAMAGE
+from gpuclinic.observe.archives import DAMAGE, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from gpuclinic.recognise.scan import ReadInto, StreamScanner
     from gpuclinic.recognise.signals import SignalMaker
@@ -37,6 +37,8 @@ class Scanned(NamedTuple):
 
 def scan_regions(handle: int, scanner: StreamScanner, maker: SignalMaker, advance: Callable[[int], None]) -> Scanned:
     """Scans a regular file: its beginning and its end in full, the middle without what proved to be mere progress."""
+    from concurrent.futures import ThreadPoolExecutor
+
     size = os.fstat(handle).st_size
     regions = _regions(handle, size)
     skipped: dict[int, int] = {}
@@ -45,8 +47,8 @@ def scan_regions(handle: int, scanner: StreamScanner, maker: SignalMaker, advanc
         maker.take(found)
     lines = scanner.lines
     middle = scanner
-    if scanner.quiet and size > _WORTH_REBUILDING:
-        middle = scanner.clone(scanner.reduced())
+    if size > _WORTH_REBUILDING and (engine := scanner.reduced()) is not None:
+        middle = scanner.clone(engine)
     threads = max(1, min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
     free: queue.SimpleQueue[StreamScanner] = queue.SimpleQueue()
     for _ in range(threads):
@@ -187,11 +189,15 @@ def parse_ahead(stream: BinaryIO) -> ReadInto:
         try:
             while True:
                 block = stream.read(_BLOCK)
+                problem = problem_of(stream)
+                if not block and problem is not None:
+                    blocks.put(OSError(problem))
+                    return
                 blocks.put(block)
                 if not block:
                     return
-        except DAMAGE as problem:
-            blocks.put(problem)
+        except DAMAGE as error:
+            blocks.put(error)
 
     threading.Thread(target=fill, daemon=True).start()
 

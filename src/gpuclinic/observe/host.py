@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
-from gpuclinic.model import NotRead
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gpuclinic.model import NotRead
 
 
 class Item(NamedTuple):
@@ -24,7 +26,7 @@ class Item(NamedTuple):
 
 
 class Host(Protocol):
-    """The examined machine: files, a folder, an archive, a snapshot, standard input, or (elsewhere) the running server."""
+    """The examined machine: files, a folder, an archive, a snapshot, standard input, or the running server."""
 
     label: str
 

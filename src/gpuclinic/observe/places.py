@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import io
 import os
+import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gpuclinic.model import NotRead, UserError
-from gpuclinic.observe.archives import nested
+from gpuclinic.observe.archives import buffered, nested, shown_name
 from gpuclinic.observe.host import Item
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MOST_FILES = 50_000
-_CORE = b"\x7fELF"
+_ELF = b"\x7fELF"
+_SKIPPED = frozenset({".git", "__pycache__"})
+_DIGITS = re.compile(r"(\d+)")
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
 
 
 class Places:
-    """Paths named by a person; "-" is standard input. Links a person names, or inside the folder, are followed; links leading out are not."""
+    """Paths named by a person; "-" is standard input.
+
+    Links a person names, or inside the folder, are followed; links that lead out of the folder are not. Only regular
+    files are ever opened, and pipes that the shell itself made (`why <(dmesg)`).
+    """
 
     def __init__(self, paths: list[str], stdin: BinaryIO | None = None) -> None:
-        self.label = ", ".join(paths)
+        self.label = ", ".join(shown_name(path) for path in paths)
         self._paths = paths
         self._stdin = stdin
 
@@ -30,71 +45,106 @@ class Places:
         seen: set[tuple[int, int]] = set()
         for path in self._paths:
             if path == "-":
-                stream = self._stdin
-                if stream is None:
-                    raise UserError("standard input is not available")
-                raw = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream))
-                yield from nested(Item("-", None, lambda raw=raw: cast("BinaryIO", raw)), 2)
+                yield from nested(Item("-", None, self._standard_input))
             else:
                 yield from self._under(Path(path), seen)
+
+    def _standard_input(self) -> BinaryIO:
+        if self._stdin is None:
+            raise UserError("standard input is not available")
+        return cast("BinaryIO", buffered(self._stdin))
 
     def _under(self, path: Path, seen: set[tuple[int, int]]) -> Iterator[Item | NotRead]:
         try:
             top = path.stat()
-        except OSError as problem:
-            yield NotRead(str(path), problem.strerror or str(problem))
+        except (OSError, ValueError) as problem:
+            yield NotRead(shown_name(str(path)), _why(problem))
             return
-        if not stat.S_ISDIR(top.st_mode):
-            yield from _file(path, path.name, seen)
-            return
-        root = path.resolve()
-        count = 0
-        for folder, folders, files in os.walk(path, onerror=None):
-            folders.sort()
-            for name in sorted(files):
-                count += 1
-                if count > MOST_FILES:
-                    yield NotRead(str(path), f"more than {MOST_FILES} files; the rest was left out")
-                    return
-                full = Path(folder) / name
-                shown = str(full.relative_to(path))
-                if full.is_symlink():
-                    try:
-                        inside = full.resolve(strict=True).is_relative_to(root)
-                    except (OSError, RuntimeError):
-                        yield NotRead(shown, "a link to nothing")
-                        continue
-                    if not inside:
-                        yield NotRead(shown, "a link that leads out of the folder")
-                        continue
-                yield from _file(full, shown, seen)
-            for name in list(folders):
-                if not os.access(Path(folder) / name, os.R_OK | os.X_OK):
-                    yield NotRead(str((Path(folder) / name).relative_to(path)), "no permission to open the folder")
+        if stat.S_ISDIR(top.st_mode):
+            yield from _folder(path, seen)
+        elif stat.S_ISFIFO(top.st_mode) and str(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+            yield from nested(Item(str(path), None, lambda: path.open("rb")))
+        else:
+            yield from _file(path, shown_name(path.name), seen)
+
+
+def _folder(path: Path, seen: set[tuple[int, int]]) -> Iterator[Item | NotRead]:
+    root = path.resolve()
+    failed: list[OSError] = []
+    count = 0
+    for folder, folders, files in os.walk(path, onerror=failed.append):
+        folders.sort(key=natural)
+        for name in [name for name in folders if name in _SKIPPED]:
+            folders.remove(name)
+            yield NotRead(shown_name(str((Path(folder) / name).relative_to(path))), "a folder of tools, not of logs")
+        for name in sorted(files, key=natural):
+            count += 1
+            if count > MOST_FILES:
+                yield NotRead(shown_name(str(path)), f"more than {MOST_FILES} files; the rest was left out")
+                return
+            full = Path(folder) / name
+            shown = shown_name(str(full.relative_to(path)))
+            if full.is_symlink():
+                reason = _bad_link(full, root)
+                if reason is not None:
+                    yield NotRead(shown, reason)
+                    continue
+            yield from _file(full, shown, seen)
+        for name in folders:
+            if (Path(folder) / name).is_symlink():
+                yield NotRead(shown_name(str((Path(folder) / name).relative_to(path))), "a link to a folder")
+    for problem in failed:
+        place = Path(os.fsdecode(problem.filename)) if problem.filename else path
+        shown = str(place.relative_to(path)) if place.is_relative_to(path) else str(place)
+        yield NotRead(shown_name(shown), _why(problem))
+
+
+def _bad_link(full: Path, root: Path) -> str | None:
+    """Why a link is not followed; None where it leads to a file inside."""
+    try:
+        target = full.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        return "a link to nothing"
+    return None if target.is_relative_to(root) else "a link that leads out of the folder"
+
+
+def natural(name: str) -> list[str | int]:
+    """A key that sorts rank2 before rank10."""
+    parts = _DIGITS.split(name)
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
+def _why(problem: Exception) -> str:
+    return (problem.strerror if isinstance(problem, OSError) else "") or str(problem) or type(problem).__name__
 
 
 def _file(path: Path, shown: str, seen: set[tuple[int, int]]) -> Iterator[Item | NotRead]:
     try:
+        before = path.stat()
+        if not stat.S_ISREG(before.st_mode):
+            yield NotRead(shown, next((name for test, name in _KINDS if test(before.st_mode)), "not a file"))
+            return
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0))
+    except (OSError, ValueError) as problem:
+        yield NotRead(shown, _why(problem))
+        return
+    try:
+        status = os.fstat(handle)
+        head = os.pread(handle, 64, 0) if stat.S_ISREG(status.st_mode) else b""
     except OSError as problem:
-        yield NotRead(shown, problem.strerror or str(problem))
+        yield NotRead(shown, _why(problem))
         return
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
+    finally:
         os.close(handle)
-        kinds = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
-        yield NotRead(shown, next((name for test, name in kinds if test(status.st_mode)), "not a file"))
-        return
     if (status.st_dev, status.st_ino) in seen:
-        os.close(handle)
         return
     seen.add((status.st_dev, status.st_ino))
-    head = os.pread(handle, 64, 0)
-    os.close(handle)
-    if not head and status.st_size == 0:
+    if not stat.S_ISREG(status.st_mode):
+        yield NotRead(shown, "not a file")
+    elif not head:
         yield NotRead(shown, "empty")
-    elif head.startswith(_CORE):
-        core = len(head) > 17 and head[16] == 4
-        yield NotRead(shown, "a core dump" if core else "a program or library")
+    elif head.startswith(_ELF):
+        yield NotRead(shown, "a core dump" if head[16:17] == b"\x04" else "a program or library")
     else:
-        yield from nested(Item(shown, status.st_size, lambda: cast("BinaryIO", path.open("rb")), path), 2)
+        plain = path if status.st_size else None  # files of /proc tell no size
+        yield from nested(Item(shown, status.st_size or None, lambda: path.open("rb"), plain))

@@ -125,6 +125,8 @@ def binary_reason(head: bytes) -> str | None:
     for magic, name in _MAGICS:
         if head.startswith(magic):
             return name
+    if head.startswith(b"\x7fELF"):
+        return "a core dump" if head[16:17] == b"\x04" else "a program or library"
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 2:
         return "a Python pickle"
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 27 and head[7:8] == b"\x00":

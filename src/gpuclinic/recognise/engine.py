@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from gpuclinic.recognise.patterns import plan
+from gpuclinic.recognise.patterns import for_hyperscan, plan
 from gpuclinic.store import read_cache, write_cache
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Engine(Protocol):
     def clone(self) -> Engine:
         """An engine for another thread."""
 
-    def without(self, signatures: AbstractSet[int]) -> Engine:
-        """An engine that does not look for these signatures."""
+    def reduced(self, quiet: AbstractSet[int], strict: dict[int, tuple[str, bool]]) -> Engine:
+        """An engine that does not look for the quiet, and for the strict by their whole patterns, not by texts."""
 
 
 def needles_of(patterns: list[tuple[str, bool]], cache: str) -> list[Needle]:
@@ -127,9 +127,9 @@ class HyperscanEngine:
         twin._scratch = self._scratch.clone()
         return twin
 
-    def without(self, signatures: AbstractSet[int]) -> HyperscanEngine:
-        """An engine that does not look for these signatures."""
-        return HyperscanEngine(_without(self.needles, signatures), "")
+    def reduced(self, quiet: AbstractSet[int], strict: dict[int, tuple[str, bool]]) -> HyperscanEngine:
+        """An engine that does not look for the quiet, and for the strict by their whole patterns, not by texts."""
+        return HyperscanEngine(_reduced(self.needles, quiet, strict), "")
 
 
 def _compiled(needles: list[Needle]) -> Any:  # noqa: ANN401
@@ -146,9 +146,18 @@ def _compiled(needles: list[Needle]) -> Any:  # noqa: ANN401
     return database
 
 
-def _without(needles: list[Needle], signatures: AbstractSet[int]) -> list[Needle]:
-    """The needles that still nominate something once these signatures are left out."""
-    return [needle for needle in needles if any(number not in signatures for number in needle.signatures)]
+def _reduced(needles: list[Needle], quiet: AbstractSet[int], strict: dict[int, tuple[str, bool]]) -> list[Needle]:
+    """The needles without the quiet signatures, with one whole expression for each strict one."""
+    dropped = quiet | strict.keys()
+    kept: list[Needle] = []
+    for needle in needles:
+        signatures = tuple(number for number in needle.signatures if number not in dropped)
+        if signatures:
+            kept.append(needle._replace(signatures=signatures))
+    for number, (pattern, ignore_case) in strict.items():
+        if number not in quiet:
+            kept.append(Needle(for_hyperscan(pattern), "", ignore_case or "(?i" in pattern, (number,)))
+    return kept
 
 
 class PlainEngine:
@@ -192,9 +201,9 @@ class PlainEngine:
         """Holds no state of a scan, so it serves any thread."""
         return self
 
-    def without(self, signatures: AbstractSet[int]) -> PlainEngine:
-        """An engine that does not look for these signatures."""
-        return PlainEngine(_without(self.needles, signatures))
+    def reduced(self, quiet: AbstractSet[int], strict: dict[int, tuple[str, bool]]) -> PlainEngine:
+        """An engine that does not look for the quiet, and for the strict by their whole patterns, not by texts."""
+        return PlainEngine(_reduced(self.needles, quiet, strict))
 
 
 def make_engine(signatures: list[Signature], stamp: str) -> Engine:

@@ -16,6 +16,7 @@ _LONGEST_LINE = 64 << 10
 _OVERLAP = 8 << 10
 _QUIET_AFTER = 400
 _QUIET_MISSES = 5000
+_STRICT_MISSES = 100
 _KEPT_OF_QUIET = 4
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[@-Z\\-_])|\x1b|\x00+")
 _ESCAPED_FEED = re.compile(r"#012|\\n|\r")
@@ -68,9 +69,18 @@ class StreamScanner:
             twin._silence(number)
         return twin
 
-    def reduced(self) -> Engine:
-        """An engine that no longer looks for what is quiet."""
-        return self._engine.without(self.quiet)
+    def reduced(self) -> Engine | None:
+        """An engine fit for the rest of a large source, by what its beginning held; None where nothing would be gained.
+
+        It no longer looks for what is quiet, and more strictly for what was mostly nominated in vain.
+        """
+        signatures = self._confirmer.signatures
+        strict = {
+            number: (signatures[number].pattern, signatures[number].ignore_case)
+            for number, count in self._misses.items()
+            if count >= _STRICT_MISSES and count > 20 * self._confirmed.get(number, 0)
+        }
+        return self._engine.reduced(self.quiet, strict) if self.quiet or strict else None
 
     def reset(self) -> None:
         """Forgets what the last source held."""
@@ -227,16 +237,15 @@ class StreamScanner:
 
     def _note(self, numbers: list[int], found: list[tuple[int, re.Match[str]]]) -> None:
         """Counts what was confirmed and what was nominated in vain, and silences what is said too often."""
-        quietable = self._quietable
+        confirmed, misses = self._confirmed, self._misses
         for number, _ in found:
-            if number in quietable:
-                count = self._confirmed[number] = self._confirmed.get(number, 0) + 1
-                if count >= _QUIET_AFTER:
-                    self._silence(number)
+            count = confirmed[number] = confirmed.get(number, 0) + 1
+            if count >= _QUIET_AFTER and number in self._quietable:
+                self._silence(number)
         if len(found) < len(numbers):
             held = {number for number, _ in found}
             for number in numbers:
-                if number not in held and number in quietable:
-                    count = self._misses[number] = self._misses.get(number, 0) + 1
-                    if count >= _QUIET_MISSES:
+                if number not in held:
+                    count = misses[number] = misses.get(number, 0) + 1
+                    if count >= _QUIET_MISSES and number in self._quietable:
                         self._silence(number)

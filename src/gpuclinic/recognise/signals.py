@@ -63,13 +63,17 @@ class SignalMaker:
         self._tails: dict[int, deque[_Kept]] = {}
         self._late: dict[int, deque[tuple[int, int, Signal, int]]] = {}
         self._counts: dict[int, int] = {}
+        self._before: dict[int, int] = {}
         self._seen: set[tuple[Any, ...]] = set()
         self.node_hosts: set[str] = set()
         self.job_hosts: set[str] = set()
 
     def twin(self) -> SignalMaker:
-        """An empty maker for another region of the same source."""
-        return SignalMaker(self._source, self._signatures, self._host, kernel=self._kernel)
+        """A maker for another region of the same source, that knows what there was plenty of already."""
+        twin = SignalMaker(self._source, self._signatures, self._host, kernel=self._kernel)
+        twin._before = dict(self._counts)
+        twin._seen = set(self._seen)
+        return twin
 
     def know_stamps(self, stamps: dict[int, Stamp]) -> None:
         """Time stamps by line number, where lines do not carry their own (`dmesg -H`)."""
@@ -84,7 +88,9 @@ class SignalMaker:
             count = self._counts[number] = self._counts.get(number, 0) + 1
             self._turn += 1
             kept = _Kept(found.line, self._turn, number, found, match)
-            if count > _FIRST_KEPT and not (signature.id.startswith("boot.") and count < _ALWAYS_KEPT):
+            if count + self._before.get(number, 0) > _FIRST_KEPT and not (
+                signature.id.startswith("boot.") and count < _ALWAYS_KEPT
+            ):
                 key = (number, *_identities(match), _quick_prefix(found.text))
                 if key in self._seen or len(self._seen) >= _IDENTITIES_KEPT + _FIRST_KEPT:
                     self._tails.setdefault(number, deque(maxlen=_LAST_KEPT)).append(kept)
@@ -94,30 +100,16 @@ class SignalMaker:
 
     def join(self, other: SignalMaker, lines: int) -> None:
         """Adds what a later region found, behind so many lines of this one."""
-        room = {number: _FIRST_KEPT - count for number, count in self._counts.items()}
-        for line, turn, signal, number in other._settled():
-            where = msgspec.structs.replace(signal.where, line=(signal.where.line or 0) + lines)
-            moved = msgspec.structs.replace(signal, where=where)
-            entry = (line + lines, self._turn + turn, moved, number)
-            free = room.get(number, _FIRST_KEPT)
-            key = (
-                number,
-                signal.gpu,
-                signal.gpu_index,
-                signal.rank,
-                signal.pid,
-                signal.host,
-                signal.groups.get("code"),
-            )
-            new = key not in self._seen and len(self._seen) < _IDENTITIES_KEPT
-            if free > 0 or new or signal.signature.startswith("boot."):
-                self._seen.add(key)
-                self._kept.append(entry)
-            else:
-                self._late.setdefault(number, deque(maxlen=_LAST_KEPT)).append(entry)
-            room[number] = free - 1
+        turns = self._turn
+        for line, turn, signal, number in other._kept:
+            self._kept.append((line + lines, turns + turn, _moved(signal, lines), number))
+        for number, tail in other._tails.items():
+            late = self._late.setdefault(number, deque(maxlen=_LAST_KEPT))
+            for kept in tail:
+                late.append((kept.line + lines, turns + kept.turn, _moved(other._signal(kept), lines), number))
         for number, count in other._counts.items():
             self._counts[number] = self._counts.get(number, 0) + count
+        self._seen |= other._seen
         self._turn += other._turn
         self.node_hosts |= other.node_hosts
         self.job_hosts |= other.job_hosts
@@ -167,6 +159,12 @@ class SignalMaker:
     def counts(self) -> dict[str, int]:
         """How often each signature matched, storms included."""
         return {self._signatures[number].id: count for number, count in self._counts.items()}
+
+
+def _moved(signal: Signal, lines: int) -> Signal:
+    """The signal with its line counted from the source's start."""
+    where = msgspec.structs.replace(signal.where, line=(signal.where.line or 0) + lines)
+    return msgspec.structs.replace(signal, where=where)
 
 
 def _identities(match: re.Match[str]) -> list[str | None]:
