@@ -1,0 +1,137 @@
+"""`gpuclinic why` as a program: exit codes, standard input, languages, the JSON contract."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+KERNEL = "NVRM: Xid (PCI:0000:9a:00): 79, pid=41822, name=python, GPU has fallen off the bus."
+CAUSE_FIELDS = {
+    "key", "role", "id", "confidence", "domain", "title", "explanation", "gpu", "gpu_index", "gpu_uuid", "gpus", "pid", "rank", "host", "time",
+    "action", "steps", "evidence", "explains",
+}  # fmt: skip
+
+
+def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", "from gpuclinic.cli.main import entry; entry()", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C.UTF-8", **environment})
+
+
+def answer(*arguments: str, stdin: bytes = b"") -> dict[str, Any]:
+    done = run("why", "--json", *arguments, stdin=stdin)
+    assert done.stderr == b""
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("example", "cause"),
+    [
+        ("lost-gpu", "hw.gpu.fallen_off_bus"),
+        ("who-holds-my-gpu", "app.cuda_oom_shared"),
+        ("first-failing-rank", "app.exception"),
+        ("killed-at-night", "host.cgroup_oom"),
+    ],
+)
+def test_examples_name_their_cause(example: str, cause: str) -> None:
+    found = answer(str(EXAMPLES / example))
+    assert found["outcome"] == "cause"
+    assert found["causes"][0]["id"] == cause
+    assert found["causes"][0]["confidence"] >= 0.8
+
+
+def test_what_looks_bad_but_is_fine_is_left_alone() -> None:
+    found = answer(str(EXAMPLES / "looks-bad-but-fine"))
+    assert found["outcome"] in ("nothing_wrong", "not_enough_evidence")
+    assert found["causes"] == []
+
+
+def test_the_json_has_every_field_of_the_contract() -> None:
+    found = answer(str(EXAMPLES / "lost-gpu"))
+    assert {"schema", "kind", "version", "host", "boot_id", "time", "lang", "outcome", "causes", "fingerprint", "read", "not_read", "missing"} <= found.keys()
+    assert (found["schema"], found["kind"], found["lang"]) == (1, "why", "en")
+    root = found["causes"][0]
+    assert root.keys() >= CAUSE_FIELDS
+    assert root["role"] == "root"
+    assert root["gpu"] == "0000:9a:00.0"
+    assert root["rank"] == 3
+    assert all({"source", "line", "text"} <= e.keys() for e in root["evidence"])
+    assert all({"text", "command", "risk"} <= s.keys() for s in root["steps"])
+    keys = [c["key"] for c in found["causes"]]
+    assert set(root["explains"]) <= set(keys)
+    for place in root["evidence"]:
+        lines = (EXAMPLES / "lost-gpu" / place["source"]).read_text().split("\n")
+        assert place["text"] in lines[place["line"] - 1]
+
+
+def test_standard_input() -> None:
+    found = answer("-", stdin=f"[  812.774009] {KERNEL}\n".encode())
+    assert found["causes"][0]["id"] == "hw.gpu.fallen_off_bus"
+    assert found["causes"][0]["pid"] == 41822
+
+
+def test_the_same_fault_has_the_same_fingerprint_on_another_host_and_day(tmp_path: Path) -> None:
+    prints = set()
+    for name, day in (("node1", "Mar  2"), ("node2", "Apr 19")):
+        (tmp_path / name).write_text(f"{day} 04:11:09 {name} kernel: {KERNEL}\n")
+        prints.add(answer(str(tmp_path / name))["fingerprint"])
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize("form", [[], ["--markdown"], ["--oneline"], ["-v"], ["--lang", "zh"], ["--lang", "zh", "--oneline"]])
+def test_forms_for_people(form: list[str]) -> None:
+    done = run("why", *form, str(EXAMPLES / "lost-gpu"))
+    assert done.returncode == 0
+    assert done.stderr == b""
+    text = done.stdout.decode()
+    assert "kern.log:7" in text
+    assert "\x1b" not in text
+    assert ("掉卡" in text or "GPU" in text) if "zh" in form else "fell off the bus" in text
+
+
+def test_the_language_follows_the_locale_but_not_for_programs() -> None:
+    assert "结论" in run("why", str(EXAMPLES / "lost-gpu"), LC_ALL="zh_CN.UTF-8").stdout.decode()
+    assert json.loads(run("why", "--json", str(EXAMPLES / "lost-gpu"), LC_ALL="zh_CN.UTF-8").stdout)["lang"] == "en"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["why", "/does/not/exist"], 64),
+        (["why", "--no-such-option"], 64),
+        (["no-such-command"], 64),
+        (["why", "-", "-"], 64),
+        ([], 64),
+        (["--help"], 0),
+        (["--version"], 0),
+        (["explain", "xid", "79"], 0),
+    ],
+)
+def test_exit_codes(arguments: list[str], code: int) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.count(b"\n") <= 1
+
+
+def test_nothing_that_can_be_read_is_exit_3(tmp_path: Path) -> None:
+    (tmp_path / "core.1").write_bytes(b"\x7fELF" + bytes(12) + b"\x04" + bytes(200))
+    done = run("why", "--json", str(tmp_path))
+    assert done.returncode == 3
+    found = json.loads(done.stdout)
+    assert found["outcome"] == "nothing_read"
+    assert found["not_read"][0]["why"] == "a core dump"
+
+
+def test_a_closed_pipe_makes_no_noise() -> None:
+    command = f"{sys.executable} -c 'from gpuclinic.cli.main import entry; entry()' why -v {EXAMPLES / 'lost-gpu'} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert b"Traceback" not in done.stderr
+    assert b"BrokenPipe" not in done.stderr
