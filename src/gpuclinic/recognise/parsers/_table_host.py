@@ -48,6 +48,8 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "terminal:parse_terminal",
     ),
+    Entry("GPU processes of a snapshot", (r'"nvml_(?:name|pid_namespace)"\s*:',), "snapshot:parse_gpu_processes"),
+    Entry("pid probe", (r'"direct_open"\s*:',), "snapshot:parse_pid_probe"),
     Entry("systemctl show memory", (r"^\s*Memory(?:Max|Limit|High)=\d{4,}",), "terminal:parse_unit_memory"),
     Entry("stat", (r"^\s*(?:Modify|最近更改|修改时间|Modifié|Modifiziert)\s*[:：]",), "terminal:parse_stat"),
     Entry("redis.conf", (r"^\s*protected-mode (?:yes|no)",), "terminal:parse_redis"),

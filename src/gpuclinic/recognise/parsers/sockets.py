@@ -55,6 +55,11 @@ def _host(text: str) -> str:
     return text.strip("[]").split("%")[0]
 
 
+def _neighbours(first: str, second: str) -> bool:
+    """Whether two addresses are likely of one local network: they differ in the last number only."""
+    return "." in first and first.rsplit(".", 1)[0] == second.rsplit(".", 1)[0]
+
+
 def parse_sockets(document: Document) -> list[Fact]:
     """ss and netstat: listening sockets as "port", the others as "connection"."""
     facts: list[Fact] = []
@@ -89,7 +94,7 @@ def parse_sockets(document: Document) -> list[Fact]:
                 {
                     "peer": peer,
                     "peer_port": peer_port,
-                    "peer_public": not private,
+                    "peer_public": not private and not _neighbours(address, peer),
                     "pool_port": peer_port in _POOL_PORTS,
                 }
             )
