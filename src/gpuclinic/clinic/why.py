@@ -42,12 +42,17 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
     else:
         answer.outcome = "nothing_wrong" if result.looked_fine else "not_enough_evidence"
     answer.missing = result.missing(lang)
-    answer.notes = result.notes
+    answer.notes = [_unknown_code(place, lang) for place in result.unknown_codes[:5]]
     if roots:
         notes, fields = extras(roots[0], reading, result.timeline, lang)
         answer.notes = [*answer.notes, *notes]
         answer.causes[0] = msgspec.structs.replace(answer.causes[0], extra=fields)
     return answer
+
+
+def _unknown_code(place: Where, lang: str) -> str:
+    where = f"{place.source}:{place.line}: {place.text[:160]}"
+    return f"目录中没有的错误码，请保留原文并咨询厂商：{where}" if lang == "zh" else f"A code that no catalogue lists; keep the line and ask the vendor: {where}"
 
 
 def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, timeline: object) -> list[Cause]:

@@ -132,7 +132,7 @@ def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
             continue
         if candidate.rank is None:
             candidate.rank = death.rank
-        if candidate.cause.startswith(("host.", "process.")) and candidate.supports:
+        if candidate.cause.startswith("host.") and candidate.supports:
             candidate.supports.append(
                 Support(id="death.same_pid", worth=LEVEL_CONFIDENCE["hint"], places=death.places[:2], moment=death.moment, order=death.order, pid=death.pid)
             )

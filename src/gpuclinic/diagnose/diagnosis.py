@@ -20,16 +20,21 @@ from gpuclinic.diagnose.storage import add_stalled_saves
 from gpuclinic.diagnose.timeline import Timeline
 from gpuclinic.knowledge import Knowledge
 from gpuclinic.knowledge.causes import cause_info
+from gpuclinic.knowledge.xids import xid_info
+from gpuclinic.model import Where
 
 
 class Diagnosis(msgspec.Struct):
-    """roots: unexplained candidates, likeliest first. looked_fine: enough was read to say that nothing is wrong."""
+    """roots: unexplained candidates, likeliest first. looked_fine: nothing read speaks of a failure.
+
+    unknown_codes: lines with Xids or SXids that nobody has listed; they are reported, never dropped.
+    """
 
     roots: list[Candidate]
     candidates: list[Candidate]
     timeline: Timeline
     looked_fine: bool
-    notes: list[str]
+    unknown_codes: list[Where]
 
     def missing(self, lang: str) -> list[dict[str, str]]:
         """What would make the answer surer."""
@@ -43,7 +48,7 @@ class Diagnosis(msgspec.Struct):
 def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     """Ranks what may have been the cause."""
     years = [_time.gmtime(s.time.seconds).tm_year for s in reading.signals if s.time and not s.time.yearless and not s.time.uptime]
-    timeline = Timeline(reading.signals, years)
+    timeline = Timeline(reading.signals, years, reading.facts)
     pool = Pool(timeline)
     signatures = {s.id: s for s in knowledge.signatures}
     add_signals(pool, reading, signatures)
@@ -51,7 +56,8 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_library_bugs(pool, reading)
     add_differences(pool, reading)
     add_stalled_saves(pool, reading)
-    add_deaths(pool, find_deaths(reading, pool))
+    deaths = find_deaths(reading, pool)
+    add_deaths(pool, deaths)
     add_sharing(pool, reading)
     add_intrusion(pool, reading)
     candidates = refine(pool.all(), pool, reading)
@@ -60,4 +66,17 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     people = People(reading.signals, reading.facts)
     for root in roots:
         people.complete(root, device_level=root.cause.startswith(("sec.cryptominer", "sec.hidden_process")))
-    return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=bool(reading.sources) and not roots, notes=[])
+    unknown = _unknown_codes(reading)
+    fine = not roots and not deaths and not unknown
+    return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=fine, unknown_codes=unknown)
+
+
+def _unknown_codes(reading: Reading) -> list[Where]:
+    """The first line of each Xid or SXid that is in no catalogue."""
+    found: dict[tuple[str, str], Where] = {}
+    for signal in reading.signals:
+        kind = signal.signature.removeprefix("nvrm.")
+        code = signal.groups.get("code", "")
+        if kind in ("xid", "sxid") and code.isdigit() and len(code) < 9 and xid_info(kind, int(code)).name is None:
+            found.setdefault((kind, code), signal.where)
+    return list(found.values())
