@@ -17,6 +17,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_HIGH_RUNS = re.compile(rb"[\x80-\xff]{2,}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _MAGICS = (
     (b"SQLite format 3\x00", "a database"),
@@ -57,7 +58,7 @@ def encoding_of(head: bytes) -> str:
 
 def _wide(sample: bytes) -> str | None:
     """UTF-16 without a byte-order mark, by where its zero bytes and its line feeds lie."""
-    if len(sample) < 8 or sample.count(0) < len(sample) * 0.1:
+    if len(sample) < 8 or sample.count(0) < len(sample) * 0.02:
         return None
     low, high = sample[0::2], sample[1::2]
     if high.count(0) > len(sample) * 0.3 and low.count(0) < len(sample) * 0.05:
@@ -79,7 +80,8 @@ def _legacy(head: bytes) -> str:
     chinese = sum("\u4e00" <= c <= "\u9fff" or "\u3000" <= c <= "\u303f" or "\uff00" <= c <= "\uffef" for c in foreign)
     broken = head.decode("utf-8", "replace").count("\ufffd")
     high = sum(b > 127 for b in head)
-    if foreign and chinese > 0.7 * len(foreign) and broken > 0.2 * high:
+    paired = sum(len(run) for run in _HIGH_RUNS.findall(head))  # letters with accents stand alone, Chinese never does
+    if foreign and chinese > 0.7 * len(foreign) and paired > 0.8 * high:
         return "gb18030"
     return "latin-1" if broken > high * 0.5 else "utf-8"
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpuclinic.recognise.engine import Confirmer, Engine, Hit
 
 CHUNK = 1 << 20
+_PIECE = 1 << 18
 _LOOK_BACK = 4096
 _LONGEST_LINE = 64 << 10
 _OVERLAP = 8 << 10
@@ -18,7 +19,9 @@ _QUIET_AFTER = 400
 _QUIET_MISSES = 5000
 _STRICT_MISSES = 100
 _KEPT_OF_QUIET = 4
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[@-Z\\-_])|\x1b|\x00+")
+_ESCAPES = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[()*+][0-9A-Za-z]|[@-Z\\-_])|\x1b|\x00+"
+)
 _ESCAPED_FEED = re.compile(r"#012|\\n|\r")
 
 ReadInto = Callable[[memoryview], int]
@@ -96,9 +99,9 @@ class StreamScanner:
         """Yields the lines of a text held in memory that match."""
         at = 0
         while at < len(data):
-            stop = len(data) if len(data) - at <= CHUNK else data.rfind(b"\n", at, at + CHUNK) + 1
+            stop = len(data) if len(data) - at <= _PIECE else data.rfind(b"\n", at, at + _PIECE) + 1
             if stop <= at:
-                stop = at + CHUNK
+                stop = min(len(data), at + CHUNK)
             chunk = data[at:stop] if at or stop < len(data) else data
             yield from self._scan_chunk(chunk, at)
             self.lines += chunk.count(b"\n")
