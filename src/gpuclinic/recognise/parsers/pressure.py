@@ -27,9 +27,9 @@ def parse_pressure(document: Document) -> list[Fact]:
     facts: list[Fact] = []
     fields: dict[str, Scalar] = {}
     for index, line in enumerate(lines):
-        found = _VALUES.match(line)
+        found = _VALUES.match(line[:300])
         if not found:
-            if "pressure" in line and _NAMES.search(line):
+            if "pressure" in line and len(line) < 400 and _NAMES.search(line):
                 waiting = _NAMES.findall(line)
             continue
         if found["what"] == "some":
@@ -53,7 +53,7 @@ def parse_quota(document: Document) -> list[Fact]:
     facts: list[Fact] = []
     periods = 0
     for index, line in enumerate(clipped_lines(document)):
-        found = _QUOTA.match(line)
+        found = _QUOTA.match(line.strip()[:200])
         if not found:
             continue
         if found["name"] == "nr_periods":

@@ -80,6 +80,16 @@ _DEEPSPEED = re.compile(
     r"(?:.*?\bstep(?:_microstep)?: (?P<step>[\d.]+))?"
 )
 _OWN_RANK = re.compile(r"(?:^|[/_.-])rank[_.-]?(?P<rank>\d{1,5})(?=[/_.-]|$)", re.IGNORECASE)
+_WORDS = {
+    "copy": ("h2d", "htod", "d2h", "dtoh", "->", "→", "gpu", "device", "host", "memcpy", "transfer", "load"),
+    "data": ("data", "load", "fetch", "batch"),
+    "wait": ("reduce", "comm", "nccl", "sync", "barrier", "wait"),
+    "compute": ("wd", "forward", "compute", "gpu", "backward", "model", "infer", "kernel"),
+    "step": ("time", "step", "iter", "batch", "dt", "took", "total"),
+}
+"""One of these words must stand in a line before the expression of its kind is tried."""
+_MAX_LINES = 8000
+"""Of longer logs so many lines are judged, evenly spread: medians do not need more."""
 _MAX_ROWS = 200_000
 
 
@@ -114,7 +124,7 @@ def _kind(head: str) -> str:
 def _rows_of(line: str, index: int, rows: list[_Row], own: int) -> None:
     found = _STEP.search(line)
     step = int(found["step"]) if found and len(found["step"]) < 12 else None
-    many = list(_MANY.finditer(line))
+    many = list(_MANY.finditer(line)) if sum(1 for _ in _ONE_OF_MANY.finditer(line)) >= 2 else []
     for match in many:
         for one in _ONE_OF_MANY.finditer(match["list"]):
             rows.append(
@@ -143,7 +153,10 @@ def _rows_of(line: str, index: int, rows: list[_Row], own: int) -> None:
         return
     rate = _RATE.search(line)
     before = len(rows)
+    lower = line.lower()
     for what, pattern in _TIMES:
+        if not any(word in lower for word in _WORDS[what]):
+            continue
         if what == "copy":
             copies = [_seconds(m["value"], m["unit"]) for m in pattern.finditer(line) if m["unit"]]
             if copies:
@@ -179,7 +192,9 @@ def parse_steps(document: Document) -> list[Fact]:
     lines = clipped_lines(document)
     named = _OWN_RANK.search(document.name_hint)
     own = int(named["rank"]) if named else -1
-    for index, line in enumerate(lines):
+    stride = max(1, len(lines) // _MAX_LINES)
+    for index in range(0, len(lines), stride):
+        line = lines[index]
         if len(line) < 2000 and any(character.isdigit() for character in line):
             _rows_of(line, index, rows, own)
         if len(rows) >= _MAX_ROWS:
@@ -237,6 +252,8 @@ def _table(document: Document, lines: list[str]) -> list[Fact]:
     facts: list[Fact] = []
     header: list[str] = []
     for index, line in enumerate(lines):
+        if not header and "rank" not in line.lower():
+            continue
         words = re.split(r"[\s,|;]+", line.strip().strip("|")) if len(line) < 600 else []
         lower = [word.lower() for word in words]
         if (
