@@ -8,6 +8,7 @@ from gpuclinic.knowledge.graph import Edge, edge_between
 EARLIER_BY = 60.0
 """A cause may be logged up to this many seconds after its consequence: loggers buffer, clocks differ."""
 _BELIEVED = 0.5
+_SEEN = 0.3
 _LEAST = 0.15
 _NO_ORDER = 10**8
 """Reasons by facts have orders from here on: a table has no place in the course of a log."""
@@ -140,7 +141,7 @@ def confidence(root: Candidate, roots: list[Candidate], candidates: list[Candida
             continue
         closeness = max(0.0, 1.0 - 2.5 * max(0.0, merit(root, candidates) - merit(rival, candidates)))
         value *= 1.0 - 0.3 * rival.strength * closeness
-    explained = sum(1 for c in candidates if c is not root and _root_of(c) is root)
+    explained = [c for c in candidates if c is not root and _root_of(c) is root]
     if explained:
-        value = 1.0 - (1.0 - value) * 0.85
+        value = 1.0 - (1.0 - value) * (0.7 if any(c.strength >= _SEEN for c in explained) else 0.85)
     return round(min(0.985, value), 3)

@@ -10,6 +10,8 @@ from gpuclinic.model import Fact, Signal
 
 _SIZE = re.compile(r"([\d.]+) ?([KMGTP])?(i)?(?:B|bytes)?", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "t": 1024.0**4, "p": 1024.0**5}
+_MOST_BESIDE = 8 * 1024.0**3
+"""Contexts, CUDA graphs and NCCL buffers that a process holds beside what PyTorch's allocator has."""
 _CAUSES = ("app.cuda_oom", "app.cuda_oom_shared", "app.cuda_oom_fragmentation")
 
 
@@ -58,13 +60,13 @@ class Numbers:
         if mine is None or "used" in self.values:
             return None
         own = mine + self.values.get("unallocated", 0.0)
-        room = 1.5 * _UNITS["g"] if len(self.holders) > 1 else max(1.5 * _UNITS["g"], 0.05 * self.values.get("total", 0.0))
-        fits = [(size, pid) for size, pid in self.holders if own * 0.98 <= size <= own + room]
-        fits = [(size, pid) for size, pid in self.holders if pid == self._failed_pid] or fits
-        if len(fits) == 1:
-            self.values["used"] = fits[0][0]
-            return fits[0][1]
-        return None
+        fits = [(size, pid) for size, pid in self.holders if pid == self._failed_pid]
+        # PyTorch says "this process has" where it finds itself in NVML's list; where it does not say so, it is one of the others it lists
+        fits = fits or sorted((size, pid) for size, pid in self.holders if own * 0.98 <= size <= own + _MOST_BESIDE)
+        if not fits:
+            return None
+        self.values["used"] = fits[0][0]
+        return fits[0][1]
 
     def get(self, name: str) -> float | None:
         """A number, or None."""
