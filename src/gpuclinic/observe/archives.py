@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import re
@@ -24,6 +25,7 @@ DEEPEST = 4
 _LARGEST_SPARSE = 1 << 30
 _LARGEST_HELD_ZIP = 256 << 20
 _BLOCK = 4096
+_GZIP_BLOCK = 1 << 16
 DAMAGE = (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error)
 """What reading a damaged or hostile stream may raise; errors of lzma, tarfile and zipfile are turned into OSError."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\ud800-\udfff]")
@@ -106,11 +108,7 @@ def decompressed(stream: BinaryIO, kind: str, size: int | None, budget: Budget) 
     inner: Any
     errors: tuple[type[Exception], ...] = ()
     if kind == "gz":
-        try:
-            inner = _module("isal.igzip").IGzipFile(fileobj=stream)
-            errors = (_module("isal.isal_zlib").error,)
-        except ImportError:
-            inner = _module("gzip").GzipFile(fileobj=stream)
+        inner, errors = _gunzip(stream)
     elif kind == "bz2":
         inner = _module("bz2").BZ2File(stream)
     elif kind == "xz":
@@ -121,6 +119,49 @@ def decompressed(stream: BinaryIO, kind: str, size: int | None, budget: Budget) 
     else:
         inner, errors = _zstd(stream)
     return buffered(Careful(inner, budget, size, errors))
+
+
+def _gunzip(stream: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:
+    library: Any = zlib
+    with contextlib.suppress(ImportError):
+        library = _module("isal.isal_zlib")
+    return _Gunzip(stream, library), (library.error,)
+
+
+class _Gunzip:
+    """Members of a gzip file, one behind the other; gives all that a cut file still holds before it complains."""
+
+    def __init__(self, stream: BinaryIO, library: Any) -> None:  # noqa: ANN401
+        self._stream = stream
+        self._library = library
+        self._member = self._new()
+        self._started = False
+        self._pending = b""
+        self._ended = False
+
+    def _new(self) -> Any:  # noqa: ANN401
+        return self._library.decompressobj(wbits=31)
+
+    def read(self, size: int) -> bytes:
+        """Some bytes, or none at the end."""
+        while not self._ended:
+            if not self._pending:
+                self._pending = self._stream.read(_GZIP_BLOCK)
+                if not self._pending:
+                    self._ended = True
+                    if self._started:
+                        raise EOFError("the file ends within the compressed data")
+                    break
+            self._started = True
+            data: bytes = self._member.decompress(self._pending, size)
+            self._pending = self._member.unconsumed_tail
+            if self._member.eof:
+                self._pending = self._member.unused_data.lstrip(b"\x00")
+                self._ended = bool(self._pending) and not b"\x1f\x8b".startswith(self._pending[:2])
+                self._member, self._started = self._new(), False
+            if data:
+                return data
+        return b""
 
 
 def _zstd(stream: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:

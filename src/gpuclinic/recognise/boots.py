@@ -25,11 +25,12 @@ def number_boots(signals: list[Signal], head: str = "") -> tuple[list[Signal], l
     head: the beginning of the text. A log of several machines is numbered for each machine on its own.
     """
     backwards = not _PSTORE.search(head[:65536])
+    several = len({signal.host for signal in signals if signal.host}) > 1
     states: dict[str | None, _State] = {}
     out: list[Signal] = []
     boots: list[Boot] = []
     for signal in signals:
-        state = states.setdefault(signal.host, _State())
+        state = states.setdefault(signal.host if several else None, _State())
         if state.starts(signal, backwards=backwards):
             boots.append(Boot(signal.where.source, signal.host, state.boot, state.clean_before(signal), signal.where))
         state.note(signal)
