@@ -14,6 +14,8 @@ from gpuclinic.knowledge.xids import judge
 from gpuclinic.model import LEVEL_CONFIDENCE, Fact, Signal, Where
 
 _MOST_EVIDENCE = 40
+_BY_CODE = {"nvrm.xid": "xid", "nvrm.sxid": "sxid", "nvrm.xid_reported": "xid", "nvrm.xid_condition": "xid"}
+"""Signatures without a cause of their own: the code decides."""
 
 
 class Support(msgspec.Struct):
@@ -147,14 +149,16 @@ def add_signals(pool: Pool, reading: Reading, signatures: dict[str, Signature]) 
 
 def _view_of(signal: Signal, signatures: dict[str, Signature]) -> tuple[str, str, float, str, bool, str, dict[str, str]] | None:
     """(cause, id, worth, role, fatal, action, texts) of a signal, or None for context."""
-    if signal.signature in ("nvrm.xid", "nvrm.sxid"):
-        kind = signal.signature.removeprefix("nvrm.")
+    if signal.signature in _BY_CODE:
+        kind = _BY_CODE[signal.signature]
         code = signal.groups.get("code", "")
         info = judge(kind, int(code), signal.where.text, signal.groups.get("fatal_word", "")) if code.isdigit() and len(code) < 9 else None
         if info is None or not info.cause:
             return None
         fatal = info.severity != "info"
-        return info.cause, f"{kind}.{code}", LEVEL_CONFIDENCE[info.level], info.role, fatal, "", {}
+        told = signal.signature not in ("nvrm.xid", "nvrm.sxid")
+        name = f"reported.{kind}.{code}" if told else f"{kind}.{code}"
+        return info.cause, name, LEVEL_CONFIDENCE[info.level] * (0.95 if told else 1.0), info.role, fatal, "", {}
     signature = signatures.get(signal.signature)
     if signature is None or not signature.cause:
         return None

@@ -9,6 +9,10 @@ from gpuclinic.knowledge.xids import recovery_action
 from gpuclinic.model import Signal
 
 _NOT_OURS = 0.1
+_HINT = 0.36
+_LIKELY = 0.7
+_FEW = 30
+_STORM = 300
 _XIDS_OF_LINKS = frozenset({"74", *(str(code) for code in range(144, 151))})
 
 
@@ -22,7 +26,9 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     _replace_failed_memory(candidates)
     refine_kernel_reports(candidates, by_id)
     _gpu_of_switch(candidates, xids)
+    _address_of_bmc(candidates)
     _foreign_devices(candidates, reading)
+    _noise_of_links(candidates, reading)
     _gpu_behind_port(candidates, reading)
     _gpu_of_pid(candidates, xids)
     _mismatch_by_hand(candidates, by_id.get("nvrm.api_mismatch_versions", []))
@@ -81,6 +87,32 @@ def _gpu_of_switch(candidates: list[Candidate], xids: list[Signal]) -> None:
             if linked is not None:
                 candidate.gpu = linked.gpu
                 candidate.gpus = [linked.gpu] if linked.gpu else []
+
+
+def _address_of_bmc(candidates: list[Candidate]) -> None:
+    """A BMC names a device by bus, device and function, in hexadecimal or (Dell) in decimal numbers."""
+    for candidate in candidates:
+        if candidate.gpu is not None or not candidate.cause.startswith("hw.pcie."):
+            continue
+        for support in candidate.supports:
+            for suffix, base in (("", 16), ("_decimal", 10)):
+                parts = [support.groups.get(f"pci_{name}{suffix}", "") for name in ("bus", "device", "function")]
+                if all(parts):
+                    bus, device, function = (int(part, base) for part in parts)
+                    candidate.gpu = f"0000:{bus & 0xFF:02x}:{device & 0x1F:02x}.{function & 7}"
+                    candidate.gpus = [candidate.gpu]
+
+
+def _noise_of_links(candidates: list[Candidate], reading: Reading) -> None:
+    """A few corrected link errors are nothing; a storm of them is a bad link."""
+    for candidate in candidates:
+        if candidate.cause != "hw.pcie.bus_error" or any(s.fatal or not s.id.startswith("aer.") for s in candidate.supports):
+            continue
+        most = max((reading.counts.get(s.id, s.count) for s in candidate.supports), default=0)
+        if most < _FEW:
+            candidate.strength = min(candidate.strength, _HINT)
+        elif most >= _STORM and candidate.strength > _HINT / 2:
+            candidate.strength = max(candidate.strength, _LIKELY)
 
 
 def _foreign_devices(candidates: list[Candidate], reading: Reading) -> None:
