@@ -25,6 +25,7 @@ _GAVE_UP = frozenset(
         "jax.barrier_timeout", "c10d.store_barrier",
     ]
 )  # fmt: skip
+_SAVING = ("run.checkpoint_saving", "ckpt.writing")
 _SLOW_SAVE_S = 300.0
 _KERNEL_THREAD = re.compile(
     r"(?:kworker|jbd2|md\d+_|xfsaild|xfs-|kswapd|khugepaged|kcompactd|flush-|kjournald|ksmd|rcu_|migration|ptlrpcd|ldlm_|loop\d"
@@ -36,18 +37,28 @@ def add_stalled_saves(pool: Pool, reading: Reading) -> None:
     """A rank that starts to save and says nothing more until the others' collective runs out of time."""
     open_save: dict[str, Signal] = {}
     slow: dict[str, Signal] = {}
+    last: dict[str, Signal] = {}
     done: set[str] = set()
+    timeouts: dict[str, Signal] = {}
     for signal in reading.signals:
         source = signal.where.source
-        if signal.signature == "run.checkpoint_saving":
-            open_save[source] = signal
+        if signal.signature in _SAVING:
+            open_save.setdefault(source, signal)
+            last[source] = signal
         elif signal.signature == "ckpt.save_time" and save_seconds(signal.groups) >= _SLOW_SAVE_S:
             slow[source] = signal
         elif signal.signature in _GOES_ON:
             open_save.pop(source, None)
-        elif signal.signature in _GAVE_UP and source in open_save and source not in done:
-            done.add(source)
-            _add(pool, open_save[source], signal, slow.get(source))
+        elif signal.signature in _GAVE_UP:
+            timeouts.setdefault(source, signal)
+            if source in open_save and source not in done:
+                done.add(source)
+                _add(pool, open_save[source], signal, slow.get(source))
+    if not done and timeouts:  # each rank has a log of its own: one still saves at its end, the others gave up
+        for source, saving in open_save.items():
+            if source not in timeouts:
+                _add(pool, saving, next(iter(timeouts.values())), last[source] if last[source] is not saving else None)
+                break
 
 
 def save_seconds(groups: dict[str, str]) -> float:

@@ -330,3 +330,32 @@ def parse_query_errors(document: Document) -> list[Fact]:
             draft.put(key, int(found["value"][:18]), index, line)
         facts.append(draft.fact())
     return facts
+
+
+_QOS_COMMAND = re.compile(r"mlnx_qos .*?-i ?(?P<dev>\S+)")
+_QOS_ENABLED = re.compile(r"^\s*enabled\s+(?P<bits>[01](?:\s+[01]){3,7})\s*$")
+_QOS_TRUST = re.compile(r"^Priority trust state: (?P<trust>\w+)")
+
+
+def parse_qos(document: Document) -> list[Fact]:
+    """Facts pfc of mlnx_qos: trust mode and how many priorities have flow control."""
+    facts: list[Fact] = []
+    name, trust = "?", None
+    inside = False
+    for index, line in enumerate(document.lines()):
+        if len(line) > 300:
+            continue
+        command, told = _QOS_COMMAND.search(line), _QOS_TRUST.match(line)
+        if command:
+            name, trust, inside = command["dev"], None, False
+        elif told:
+            trust = told["trust"]
+        elif line.startswith("PFC configuration:"):
+            inside = True
+        found = _QOS_ENABLED.match(line) if inside else None
+        if found:
+            count = found["bits"].split().count("1")
+            fields: dict[str, Scalar] = {"device": name, "enabled_priorities": count, "trust": trust}
+            facts.append(make(document, "pfc", name, fields, index, line))
+            inside = False
+    return facts
