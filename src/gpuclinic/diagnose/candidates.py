@@ -235,6 +235,6 @@ def _add_rule(pool: Pool, rule: Rule, fact: Fact | None, places: list[Where]) ->
         id=rule.id, worth=LEVEL_CONFIDENCE[rule.level], places=places, order=10**9, fatal=rule.fatal, role=rule.role, texts=texts,
         groups=groups, action=rule.action, pid=pid if isinstance(pid, int) else None, rank=rank if isinstance(rank, int) else None,
     )  # fmt: skip
-    index = fields.get("gpu_index", fields.get("index") if fact is not None and fact.kind == "gpu" else None)
+    index = fields.get("gpu_index", fields.get("index") if fact is not None and fact.kind in ("gpu", "gpu_series") else None)
     subject = {"gpu": fields.get("bus_id") or fields.get("gpu"), "gpu_index": index if isinstance(index, int) else None, "gpu_uuid": fields.get("uuid")}
     pool.add(rule.cause, support, host=fact.host if fact else None, source=fact.source if fact else "", subject=subject)
