@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.model import Signal
@@ -14,6 +16,28 @@ _ABOUT_A_CARD = (
 
 
 _SPAWNED_LINES = 120
+
+
+_TAG = re.compile(r"^\S.{5,45}? \S+ (?P<tag>[\w./@-]{1,40})\[(?P<pid>\d{1,8})\]: ")
+_SERVICES = frozenset("kernel systemd containerd dockerd kubelet slurmd slurmstepd sshd CRON cron sudo crond".split())
+_RAY_LINES = 40
+
+
+def name_pids(candidates: list[Candidate], reading: Reading) -> None:
+    """The process that printed a candidate's best line: by the journal's tag, or by the task that Ray names above a traceback."""
+    tasks = [s for s in reading.signals if s.signature == "programs.ray_task_error" and s.pid is not None]
+    for candidate in candidates:
+        if candidate.pid is not None or candidate.rank is not None or not candidate.supports or not candidate.cause.startswith(("app.", "compat.")):
+            continue
+        for place in max(candidate.supports, key=lambda s: s.worth).places[:1]:
+            found = _TAG.match(place.text)
+            if found and found["tag"].rsplit("/", 1)[-1] not in _SERVICES:
+                candidate.pid = int(found["pid"])
+            above = [
+                s.pid for s in tasks
+                if s.where.source == place.source and 0 < (place.line or 0) - (s.where.line or 0) <= _RAY_LINES
+            ]  # fmt: skip
+            candidate.pid = above[-1] if above and candidate.pid is None else candidate.pid
 
 
 _MAY_BE_OF_A_RANK = ("app.", "host.", "storage.", "compat.", "net.")

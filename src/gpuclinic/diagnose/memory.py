@@ -114,7 +114,7 @@ def _failed_pid(base: Candidate, near: list[Signal], reading: Reading) -> int | 
     """The process that ran out of memory, where its rank or its own lines tell it."""
     people = People(reading.signals, reading.facts)
     ranks = {s.rank for s in near if s.rank is not None}
-    if base.pid is not None:
+    if base.pid is not None and not _by_a_rule(base):
         return base.pid
     return people.pid_of(ranks.pop()) if len(ranks) == 1 else None
 
@@ -143,12 +143,14 @@ def _kind(numbers: Numbers) -> str | None:
     return None
 
 
-_HELD = ("gpu.held_before_start", "process.other_user_holds_vram")
+_HELD = ("gpu.held_before_start", "process.other_user_holds_vram", "app.card_full_at_start")
+_RULES_FROM = 10**8
+"""Rules have no place in the reading order; their supports are numbered from here."""
 
 
 def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
     """The process that holds most of the card's memory and is not the one that failed."""
-    failed: set[int | None] = {base.pid} if base.pid is not None else set()
+    failed: set[int | None] = {base.pid} if base.pid is not None and not _by_a_rule(base) else set()
     failed |= {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
     held: list[tuple[float, int, Fact | None]] = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
     card = _card_with(numbers, reading)
@@ -182,6 +184,11 @@ def _survivor(base: Candidate, numbers: Numbers, reading: Reading) -> bool:
     index = physical_index(reading, base.gpu_index)
     total = totals.get(index) or 0.0
     return any(_number(f.fields.get("memory_mib")) > 0.5 * total > 0 and f.fields.get("pid") not in failed for f in processes_on(reading, index, None))
+
+
+def _by_a_rule(base: Candidate) -> bool:
+    """The candidate's process is one that a rule over nvidia-smi's list blames, not the one that failed."""
+    return any(s.pid == base.pid and s.order >= _RULES_FROM for s in base.supports)
 
 
 def _card_with(numbers: Numbers, reading: Reading) -> Fact | None:

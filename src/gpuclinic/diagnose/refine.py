@@ -6,7 +6,7 @@ from gpuclinic.diagnose.candidates import Candidate, Pool
 from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, find_deaths
 from gpuclinic.diagnose.decide import same_host
-from gpuclinic.diagnose.devices import name_devices, name_spawned_ranks
+from gpuclinic.diagnose.devices import name_devices, name_pids, name_spawned_ranks
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
@@ -33,6 +33,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     prefer_user_tasks(candidates)
     blame(candidates, reading)
     name_spawned_ranks(candidates, reading)
+    name_pids(candidates, reading)
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
     name_devices(candidates, reading)

@@ -24,6 +24,11 @@ ENTRIES: tuple[Entry, ...] = (
         "nvidia_smi_table:parse_table",
     ),
     Entry(
+        "gpustat",
+        (r"^[ \t>]{0,80}\[\d{1,3}\] [^|\n]{2,60}\|[^|\n]{3,60}% ?[^|\n]{0,30}\| *\d+ / *\d+ MB",),
+        "gpustat:parse_gpustat",
+    ),
+    Entry(
         "nvidia-smi: device handle", (r"Unable to determine the device handle for",), "nvidia_smi_table:parse_handles"
     ),
     Entry(
