@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gpuclinic.knowledge import Knowledge
     from gpuclinic.observe import Host, Item
+    from gpuclinic.recognise.parsers._entry import Entry
 
 HELD_WHOLE = 8 << 20
 """Files up to this size are held whole, decoded and given to parsers; larger ones are streamed."""
@@ -166,12 +167,20 @@ class Reader:
         host: str | None = None
         for part in sections(document):
             for entry in parsers.parsers_for(part.text):
-                facts = parsers.parse(entry, _thinned(part) if entry.function in _SERIES else part)
+                facts = self._facts_of(entry, _thinned(part) if entry.function in _SERIES else part)
                 if facts:
                     names.append(entry.name)
                     self.facts.extend(facts)
                     host = host or next((f.host for f in facts if f.host), None)
         return names, host
+
+    def _facts_of(self, entry: Entry, document: Document) -> list[Fact]:
+        """What a parser finds; one that stumbles over a text says so and costs only its own facts."""
+        try:
+            return parsers.parse(entry, document)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
+            self.not_read.append(NotRead(document.source, f"as {entry.name}: {type(problem).__name__} in its parser"))
+            return []
 
     def _maker(self, path: str, kind: str, host: str | None) -> SignalMaker:
         return SignalMaker(path, self._knowledge.signatures, host, kernel=kind == "kernel log")
