@@ -12,6 +12,7 @@ from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
 from gpuclinic.diagnose.memory import biggest_holder, split
+from gpuclinic.diagnose.newcomer import name_newcomer
 from gpuclinic.diagnose.past import set_aside_past
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.storage import prefer_user_tasks
@@ -34,6 +35,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     blame(candidates, reading)
     name_spawned_ranks(candidates, reading)
     name_pids(candidates, reading)
+    name_newcomer(candidates, reading)
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
     name_devices(candidates, reading)

@@ -162,6 +162,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("perfquery", (r"^# Port (?:extended )?counters:",), "rdma:parse_perfquery"),
     Entry("ibqueryerrors", (r'^Errors for (?:0x[0-9a-f]+ )?"',), "rdma:parse_query_errors"),
+    Entry("mlxlink", (r"^Physical Counters and BER Info",), "rdma:parse_mlxlink"),
     Entry("mlnx_qos", (r"^PFC configuration:",), "rdma:parse_qos"),
     Entry("show_gids", (r"^DEV[ \t]+PORT[ \t]+INDEX[ \t]+GID",), "rdma:parse_gids"),
     Entry("ethtool -S", (r"^NIC statistics:",), "rdma:parse_ethtool"),

@@ -359,3 +359,33 @@ def parse_qos(document: Document) -> list[Fact]:
             facts.append(make(document, "pfc", name, fields, index, line))
             inside = False
     return facts
+
+
+_MLXLINK_DEVICE = re.compile(r"mlxlink .*?-d ?(?P<dev>\S+)")
+_MLXLINK = re.compile(r"^(?P<key>[A-Z][\w \[\]]{2,33}?)\s*: (?P<value>\d+)\s*$")
+_MLXLINK_KEYS = {
+    "Symbol Errors": "symbol_error",
+    "Effective Physical Errors": "effective_errors",
+    "Link Down": "link_downed",
+    "Link Down Counter": "link_downed",
+    "Link Error Recovery Counter": "link_error_recovery",
+}
+
+
+def parse_mlxlink(document: Document) -> list[Fact]:
+    """Facts ib_counters of mlxlink -c: errors on the wire and links down."""
+    name = "?"
+    draft: Draft | None = None
+    for index, line in enumerate(document.lines()):
+        if len(line) > 300:
+            continue
+        asked = _MLXLINK_DEVICE.search(line)
+        if asked:
+            name = asked["dev"]
+        if line.startswith("Physical Counters and BER Info"):
+            draft = Draft(document, "ib_counters", name, index, line)
+            draft.fields["device"] = name
+        found = _MLXLINK.match(line) if draft is not None else None
+        if found and draft is not None and found["key"].strip() in _MLXLINK_KEYS:
+            draft.put(_MLXLINK_KEYS[found["key"].strip()], int(found["value"][:18]), index, line)
+    return [draft.fact()] if draft is not None and len(draft.fields) > 1 else []
