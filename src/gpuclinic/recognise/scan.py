@@ -61,6 +61,7 @@ class StreamScanner:
         self._confirmed: dict[int, int] = {}
         self._misses: dict[int, int] = {}
         self._loud: list[tuple[int, ...]] = [needle.signatures for needle in engine.needles]
+        self._places: dict[int, list[int]] = {}
         self.quiet: set[int] = set()
         self.skipped: dict[int, int] = {}
         self.lines = 0
@@ -174,9 +175,15 @@ class StreamScanner:
         return kept
 
     def _silence(self, number: int) -> None:
-        if number not in self.quiet:
-            self.quiet.add(number)
-            self._loud = [tuple(n for n in numbers if n not in self.quiet) for numbers in self._loud]
+        if number in self.quiet:
+            return
+        self.quiet.add(number)
+        if not self._places:
+            for place, numbers in enumerate(self._loud):
+                for one in numbers:
+                    self._places.setdefault(one, []).append(place)
+        for place in self._places.get(number, ()):
+            self._loud[place] = tuple(n for n in self._loud[place] if n != number)
 
     def _lines(self, data: bytes, hits: list[Hit], base: int) -> Iterator[Found]:
         feeds = counted = index = 0
