@@ -44,7 +44,7 @@ _FRAMES = (
     re.compile(
         r"^\s*#\d+\s+(?:0x[0-9a-f]+ in )?(?P<function>[\w:~@<>.*&, ()]{1,160}?)\s*\([^()]*\)?.*?(?: (?:from|at) (?P<file>\S+))?\s*$"
     ),
-    re.compile(r"^\s+(?P<function>(?:0x[0-9a-f]+|[\w:~@.]+)) \((?P<file>[^()]+\.so[\w.]*)\)\s*$"),
+    re.compile(r"^\s+(?P<function>(?:0x[0-9a-f]+|[\w:~@.]+)) \((?P<file>[^()]+\.so[\w.]*|[A-Za-z_]\w*)\)\s*$"),
 )
 _COLLECTIVE = re.compile(
     r"^(?:all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|broadcast\w*|barrier|monitored_barrier|all_?to_?all\w*|reduce|gather\w*|scatter\w*|recv\w*|send\w*|"
@@ -232,6 +232,7 @@ def _fact(document: Document, process: _Process) -> Fact | None:
         "where": f"{user.function} ({user.file})"[:200], "site": user.place.text.strip()[:200], "top": frames[0].function,
         "main_locked": stuck, "locked_threads": len(others), "in_io": any(_INPUT_OUTPUT.match(f.function) for f in frames[:5]),
         "in_data": any("utils/data" in f.file for f in frames),
+        "in_user": bool(user.file) and not _LIBRARY.search(user.file),
         "interactive": any(_INTERACTIVE.search(f"{f.file}:{f.function}") for f in frames[:8]),
         "same_lock": stuck and any(f.file == user.file for f in others),
         "role": "launcher" if _LAUNCHER.search(joined) and collective is None else "loader" if _LOADER.search(joined + process.command) else "rank",
@@ -239,6 +240,9 @@ def _fact(document: Document, process: _Process) -> Fact | None:
     lines = {"": user.place, "where": user.place, "top": frames[0].place, "thread": main.place}
     if collective is not None:
         lines["op"] = collective.place
+    data = next((f for f in frames if "utils/data" in f.file), None)
+    if data is not None:
+        lines["data"] = data.place
     for number, frame in enumerate(others[:3], 1):
         lines[f"other{number}"] = frame.place
     key = str(

@@ -55,7 +55,7 @@ _TIMES = (
     (
         "compute",
         re.compile(
-            rf"(?<!/)\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwd/bwd|fwdbwd|fwd\+?bwd|"
+            rf"(?<![/>→])\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwd/bwd|fwdbwd|fwd\+?bwd|"
             rf"gpu(?:[_ ]time)?|backward|model[_ ]time|infer(?:ence)?(?:[_ ]time)?|kernels?)\s*(?P<unit0>\((?:ms|s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
