@@ -20,6 +20,7 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     """All of this module's refinements."""
     by_id = reading.by_id()
     xids = by_id.get("nvrm.xid", [])
+    _withdrawn_events(candidates, reading)
     _echoes(candidates)
     _own_verdict(candidates, xids)
     _tool_verdict(candidates)
@@ -31,7 +32,22 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     _noise_of_links(candidates, reading)
     _gpu_behind_port(candidates, reading)
     _gpu_of_pid(candidates, xids)
+    _missing_card(candidates, reading)
     _mismatch_by_hand(candidates, by_id.get("nvrm.api_mismatch_versions", []))
+
+
+def _withdrawn_events(candidates: list[Candidate], reading: Reading) -> None:
+    """An event of the BMC that a later line of its log takes back is history."""
+    gone = {(f.source, p.line) for f in reading.facts if f.kind == "sel_event" and f.fields.get("cleared") for p in f.lines.values()}
+    for candidate in candidates:
+        if not gone or not candidate.cause.startswith("hw."):
+            continue
+        old = [s for s in candidate.supports if s.places and all((p.source, p.line) in gone for p in s.places)]
+        for support in old:
+            support.worth *= 0.3
+            support.fatal = False
+        if old:
+            candidate.settle()
 
 
 _FROM_KERNEL = ("xid.", "sxid.", "nvrm.", "aer.", "kernel.", "gpu.", "nvlink.", "pcie.", "mce.", "edac.")
@@ -170,3 +186,15 @@ def _mismatch_by_hand(candidates: list[Candidate], versions: list[Signal]) -> No
         for candidate in candidates:
             if candidate.cause == "driver.library_mismatch":
                 candidate.action = "reinstall_driver"
+
+
+def _missing_card(candidates: list[Candidate], reading: Reading) -> None:
+    """The card that nvidia-smi does not show: the one on the bus alone, or the one that the driver would not take."""
+    seen = {str(f.fields["bus_id"]) for f in reading.facts if f.kind == "gpu" and f.fields.get("bus_id")}
+    on_bus = {str(f.fields["address"]) for f in reading.facts if f.kind == "pci_device" and f.fields.get("is_gpu")}
+    refused = {s.gpu for s in reading.signals if s.gpu and s.signature in ("nvrm.block_gpu", "nvrm.probe_failed")}
+    left = on_bus - seen if seen and on_bus else refused
+    for candidate in candidates:
+        if candidate.cause == "hw.gpu.missing" and candidate.gpu is None and len(left) == 1:
+            candidate.gpu = next(iter(left))
+            candidate.gpus = [candidate.gpu]

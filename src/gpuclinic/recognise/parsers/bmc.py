@@ -116,7 +116,19 @@ def parse_sel(document: Document) -> list[Fact]:
         )
         if len(facts) >= MAX_FACTS:
             break
+    _mark_cleared(facts)
     return facts
+
+
+def _mark_cleared(facts: list[Fact]) -> None:
+    """Marks what a later line of the log takes back (Deasserted)."""
+    open_events: dict[tuple[Scalar, Scalar], Fact] = {}
+    for event in facts:
+        key = (event.fields.get("sensor"), event.fields.get("event"))
+        if event.fields.get("asserted"):
+            open_events[key] = event
+        elif key in open_events:
+            open_events.pop(key).fields["cleared"] = True
 
 
 def parse_racadm(document: Document) -> list[Fact]:
@@ -246,12 +258,16 @@ def parse_dmidecode(document: Document) -> list[Fact]:
     kind: int | None = None
     block: dict[str, str] = {}
     start = (0, "")
+    shown: dict[str, tuple[int, str]] = {}
 
     def close() -> None:
         made = _dmi_fact(document, kind, block, start)
         if made:
+            if kind == 39 and "Max Power Capacity" in shown:
+                made.lines["capacity_w"] = document.at(*shown["Max Power Capacity"])
             facts.append(made)
         block.clear()
+        shown.clear()
 
     for index, line in enumerate(clipped_lines(document)):
         line = line[:500]
@@ -264,6 +280,7 @@ def parse_dmidecode(document: Document) -> list[Fact]:
         field = _DMI_FIELD.match(line)
         if field and kind is not None:
             block.setdefault(field["name"].strip(), field["value"].strip())
+            shown.setdefault(field["name"].strip(), (index, line))
     close()
     return facts[:MAX_FACTS]
 
