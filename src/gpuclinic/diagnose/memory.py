@@ -83,6 +83,9 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
     near = [s for s in reading.signals if abs(s.order - first) < 60 and ("oom" in s.signature or {"need", "free"} & s.groups.keys())]
     near = [s for s in near if s.where.source in base.sources] or near
     numbers = Numbers(near[:12], _failed_pid(base, near, reading))
+    for other in ooms:  # the same failure, told in other words
+        if other is not base and other.strength <= base.strength and other.sources & base.sources and other.explained_by is None:
+            other.explained_by = base
     _set_gpu(base, near)
     if numbers.own_pid is not None and base.pid is None:
         base.pid = numbers.own_pid
