@@ -122,7 +122,10 @@ def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
     killed = [d for d in deaths if d.number == 9 and (d.pid is not None or d.rank is not None)]
     ranks = {d.rank for d in deaths}
     only = next(iter(ranks)) if len(ranks) == 1 else None
+    ranks = {d.rank for d in deaths if d.rank is not None}
     for candidate in candidates:
+        if candidate.rank is None and candidate.pid is None and len(ranks) == 1 and candidate.cause.startswith("app.") and candidate.role == "root":
+            candidate.rank = next(iter(ranks))
         if candidate.pid is None and len(killed) == 1 and candidate.cause in _MEMORY_KILLS:
             candidate.pid, candidate.rank = killed[0].pid, killed[0].rank
         elif only is not None and candidate.pid is None and candidate.rank is None and candidate.cause.startswith(_OF_A_RANK):
