@@ -16,10 +16,8 @@ def name_newcomer(candidates: list[Candidate], reading: Reading) -> None:
     for candidate in candidates:
         if candidate.cause != "sched.contention" or candidate.gpu_index is None:
             continue
-        pids = {
-            f.fields.get("pid") for f in reading.facts
-            if f.kind == "gpu_process" and f.fields.get("gpu_index") == candidate.gpu_index and isinstance(f.fields.get("pid"), int)
-        }  # fmt: skip
+        on_card = [f.fields for f in reading.facts if f.kind == "gpu_process" and f.fields.get("gpu_index") == candidate.gpu_index]
+        pids = {fields["pid"] for fields in on_card if isinstance(fields.get("pid"), int)}
         listed = [f for f in reading.facts if f.kind == "process" and f.fields.get("pid") in pids]
         ages = {f.fields["pid"]: age for f in listed if (age := _youth(f)) is not None}
         if len(pids) < 2 or set(ages) != pids or len({kind for kind, _ in ages.values()}) != 1:

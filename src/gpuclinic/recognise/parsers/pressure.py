@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 _NAMES = re.compile(r"(?:pressure[/ ]|\b)(cpu|io|memory)(?:\.pressure)?\b")
 _VALUES = re.compile(
-    r"^(?:\S*?(?P<name>cpu|io|memory)(?:\.pressure)?:)?\s*(?P<what>some|full) avg10=(?P<ten>[\d.]+) avg60=(?P<sixty>[\d.]+)"
+    r"^(?:\S*?(?P<name>cpu|io|memory)(?:\.pressure)?:)?\s*(?P<what>some|full) avg10=(?P<ten>[\d.]+) "
+    r"avg60=(?P<sixty>[\d.]+)"
 )
 _USUAL = ("cpu", "io", "memory")
 

@@ -19,7 +19,8 @@ _TOTAL = re.compile(
     r"(?:Self )?(?P<what>CPU|CUDA|XPU|HIP|Device|PrivateUse1) time total: +(?P<value>[\d.]+)(?P<unit>s|ms|us|ns)"
 )
 _NCCL = re.compile(
-    r"nccl(?:Dev)?Kernel|rccl|mscclKernel|^ncclSymk|^ncclLocalOp|hcom_|HcclAi|void all_reduce_kernel|cross_device_reduce",
+    r"nccl(?:Dev)?Kernel|rccl|mscclKernel|^ncclSymk|^ncclLocalOp|hcom_|HcclAi|void all_reduce_kernel|"
+    r"cross_device_reduce",
     re.IGNORECASE,
 )
 _NCCL_OP = re.compile(r"^(?:nccl|c10d|record_param_comms|gloo|hccl):?:?\w*", re.IGNORECASE)
@@ -36,7 +37,8 @@ _LOADER = re.compile(
 )
 _NSYS_HEAD = re.compile(r"^\s*Time ?\(%\)[ ,]+(?:Total Time|Time)[ ,]*(?:\(ns\))?")
 _NVPROF = re.compile(
-    r"^\s*(?P<part>GPU activities|API calls)?:?\s+(?P<share>\d+\.\d+)%\s+(?P<time>[\d.]+(?:s|ms|us|ns))\s+(?P<calls>\d+)\s+\S+\s+\S+\s+\S+\s+(?P<name>\S.*)$"
+    r"^\s*(?P<part>GPU activities|API calls)?:?\s+(?P<share>\d+\.\d+)%\s+(?P<time>[\d.]+(?:s|ms|us|"
+    r"ns))\s+(?P<calls>\d+)\s+\S+\s+\S+\s+\S+\s+(?P<name>\S.*)$"
 )
 _PAGEABLE = re.compile(r"use PAGEABLE memory|Pageable\s+Device|Pageable Memory")
 
@@ -192,31 +194,48 @@ def _fact(document: Document, rows: list[_Row], device_s: float | None, host_s: 
     instances = sum(r.calls for r in kernels) or launches
     pageable = next((i for i, line in enumerate(lines) if _PAGEABLE.search(line[:300])), None)
     fields: dict[str, Scalar] = {
-        "tool": "torch profiler" if torch else "nsys", "gpu_seconds": busy, "cpu_seconds": host,
-        "nccl_share": _share(nccl, busy), "copy_share": _share(copies, busy), "copy_seconds": round(copies, 4), "copies": copy_calls,
-        "kernel_seconds": round(kernel_s, 4) if kernel_s is not None else None, "launches": launches, "launch_share": _share(launch, host),
-        "sync_share": _share(sync, host), "copy_call_share": _share(copy_call, host), "loader_share": _share(loader, host),
+        "tool": "torch profiler" if torch else "nsys",
+        "gpu_seconds": busy,
+        "cpu_seconds": host,
+        "nccl_share": _share(nccl, busy),
+        "copy_share": _share(copies, busy),
+        "copy_seconds": round(copies, 4),
+        "copies": copy_calls,
+        "kernel_seconds": round(kernel_s, 4) if kernel_s is not None else None,
+        "launches": launches,
+        "launch_share": _share(launch, host),
+        "sync_share": _share(sync, host),
+        "copy_call_share": _share(copy_call, host),
+        "loader_share": _share(loader, host),
         "gpu_busy_share": _share(busy, host) if torch and busy and host else None,
-        "kernel_us": round(1e6 * kernel_s / instances, 2) if kernel_s and instances else None, "pageable": pageable is not None,
-    }  # fmt: skip
-    places: dict[str, Where] = {"": rows[0].place}
-    for name, place in (
-        ("nccl_share", nccl_place),
-        ("copy_share", copy_place),
-        ("launch_share", launch_place),
-        ("loader_share", loader_place),
-    ):
-        if place is not None:
-            places[name] = place
+        "kernel_us": round(1e6 * kernel_s / instances, 2) if kernel_s and instances else None,
+        "pageable": pageable is not None,
+    }
+    shown = {
+        "nccl_share": nccl_place,
+        "copy_share": copy_place,
+        "launch_share": launch_place,
+        "loader_share": loader_place,
+    }
+    places = {"": rows[0].place, **{name: place for name, place in shown.items() if place is not None}}
+    places |= _further_places(document, gpu, pageable, lines)
+    return Fact("profile", document.source, fields, places, document.source, document.host)
+
+
+def _further_places(document: Document, gpu: list[_Row], pageable: int | None, lines: list[str]) -> dict[str, Where]:
+    """The second collective, the words about pageable memory, and the totals."""
+    places: dict[str, Where] = {}
     second = sorted((r for r in gpu if _NCCL.search(r.name)), key=lambda r: -r.seconds)[1:2]
     if second:
         places["nccl2"] = second[0].place
     if pageable is not None:
         places["pageable"] = document.at(pageable, lines[pageable])
-    for index, line in enumerate(lines):
-        if _TOTAL.search(line[:300]):
-            places["gpu_seconds" if "CPU" not in line else "cpu_seconds"] = document.at(index, line)
-    return Fact("profile", document.source, fields, places, document.source, document.host)
+    places |= {
+        "cpu_seconds" if "CPU" in line else "gpu_seconds": document.at(index, line)
+        for index, line in enumerate(lines)
+        if _TOTAL.search(line[:300])
+    }
+    return places
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

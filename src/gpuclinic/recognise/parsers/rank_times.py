@@ -1,4 +1,5 @@
-"""Timers across ranks: Megatron's three reports and its straggler detector, NVRx scores. One "rank_time" a rank and timer."""
+"""Timers across ranks: Megatron's three reports and its straggler detector, NVRx scores. One "rank_time" a "
+"rank and timer."""
 
 from __future__ import annotations
 
@@ -82,10 +83,16 @@ def _by_rank(document: Document, times: dict[str, dict[int, list[tuple[float, Wh
                 continue
             place = max(ranks[rank], key=lambda pair: abs(pair[0] - middle))[1]
             fields: dict[str, Scalar] = {
-                "rank": rank, "timer": name, "ms": value, "typical_ms": middle, "factor": round(factor, 3), "ranks": len(medians),
-                "waits": waits, "computes": bool(_COMPUTES.search(name)),
+                "rank": rank,
+                "timer": name,
+                "ms": value,
+                "typical_ms": middle,
+                "factor": round(factor, 3),
+                "ranks": len(medians),
+                "waits": waits,
+                "computes": bool(_COMPUTES.search(name)),
                 "alone": sum(v > _FAR * middle for v in medians.values()) <= max(1, len(medians) // 4),
-            }  # fmt: skip
+            }
             facts.append(Fact("rank_time", f"{name}/{rank}", fields, {"": place}, document.source, document.host))
     return facts
 
@@ -97,14 +104,20 @@ def _spreads(document: Document, pairs: dict[str, list[tuple[float, float, Where
         if low <= 0 or len(values) < 2:
             continue
         fields: dict[str, Scalar] = {
-            "timer": name, "low_ms": low, "high_ms": high, "factor": round(high / low, 3), "times": len(values), "computes": bool(_COMPUTES.search(name)),
-        }  # fmt: skip
+            "timer": name,
+            "low_ms": low,
+            "high_ms": high,
+            "factor": round(high / low, 3),
+            "times": len(values),
+            "computes": bool(_COMPUTES.search(name)),
+        }
         facts.append(Fact("rank_spread", name, fields, {"": values[-1][2]}, document.source, document.host))
     return facts
 
 
 def _detector(document: Document, index: int, line: str) -> list[Fact]:
-    """Megatron's straggler detector: for the round trip and the estimated throughput the slow end, with the clock's low end."""
+    """Megatron's straggler detector: for the round trip and the estimated throughput the slow end, with the "
+    "clock's low end."""
     found = {(m["end"], m["what"]): (float(m["value"]), int(m["rank"])) for m in _DETECTOR.finditer(line)}
     facts: list[Fact] = []
     low, high = found.get(("Mn", "Etpt")), found.get(("Mx", "Etpt"))
@@ -112,10 +125,19 @@ def _detector(document: Document, index: int, line: str) -> list[Fact]:
         clock_low, clock_high = found.get(("Mn", "Clk")), found.get(("Mx", "Clk"))
         data_high, round_trip = found.get(("Mx", "DRtt")), found.get(("Mx", "Rtt"))
         fields: dict[str, Scalar] = {
-            "rank": low[1], "timer": "Etpt", "factor": round(high[0] / low[0], 3), "computes": True, "alone": True, "ranks": None,
-            "clock_low": bool(clock_low and clock_high and clock_low[1] == low[1] and clock_low[0] < 0.85 * clock_high[0]),
-            "data_slow": bool(data_high and round_trip and data_high[1] == low[1] and data_high[0] > 0.3 * round_trip[0]),
-        }  # fmt: skip
+            "rank": low[1],
+            "timer": "Etpt",
+            "factor": round(high[0] / low[0], 3),
+            "computes": True,
+            "alone": True,
+            "ranks": None,
+            "clock_low": bool(
+                clock_low and clock_high and clock_low[1] == low[1] and clock_low[0] < 0.85 * clock_high[0]
+            ),
+            "data_slow": bool(
+                data_high and round_trip and data_high[1] == low[1] and data_high[0] > 0.3 * round_trip[0]
+            ),
+        }
         facts.append(
             Fact("rank_time", f"Etpt/{low[1]}", fields, {"": document.at(index, line)}, document.source, document.host)
         )
@@ -126,9 +148,21 @@ def _scores(document: Document, scores: dict[int, tuple[float, str, Where]]) -> 
     """NVRx scores below its threshold of 0.7."""
     return [
         Fact(
-            "rank_time", f"score/{rank}",
-            {"rank": rank, "timer": "score", "factor": round(1 / max(score, 0.01), 3), "computes": True, "alone": True, "node": node, "score": score},
-            {"": place}, document.source, document.host,
+            "rank_time",
+            f"score/{rank}",
+            {
+                "rank": rank,
+                "timer": "score",
+                "factor": round(1 / max(score, 0.01), 3),
+                "computes": True,
+                "alone": True,
+                "node": node,
+                "score": score,
+            },
+            {"": place},
+            document.source,
+            document.host,
         )
-        for rank, (score, node, place) in sorted(scores.items()) if score < 0.75
-    ]  # fmt: skip
+        for rank, (score, node, place) in sorted(scores.items())
+        if score < 0.75
+    ]

@@ -1,4 +1,5 @@
-"""Throughput lines of inference servers (vLLM, SGLang): does the engine still give tokens? One "serving" for each text."""
+"""Throughput lines of inference servers (vLLM, SGLang): does the engine still give tokens? One "serving" for "
+"each text."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from gpuclinic.model._types import Scalar
 
 _VLLM = re.compile(
-    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<rate>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs.*?(?:Waiting|Pending): (?P<waiting>\d+) reqs"
+    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<rate>[\d.]+) tokens/s, "
+    r"Running: (?P<running>\d+) reqs.*?(?:Waiting|Pending): (?P<waiting>\d+) reqs"
 )
 _SGLANG = re.compile(
     r"#running-req: (?P<running>\d+).*?gen throughput \(token/s\): (?P<rate>[\d.]+).*?#queue-req: (?P<waiting>\d+)"
@@ -60,10 +62,17 @@ def _fact(document: Document, engine: str, samples: list[_Sample], health: Where
     stalled = zero >= _LEAST_ZERO
     start = samples[-zero] if stalled else end
     fields: dict[str, Scalar] = {
-        "engine": engine or None, "samples": len(samples), "rate_last": end.rate, "rate_peak": max(s.rate for s in samples),
-        "running": end.running, "waiting": end.waiting, "zero_samples": zero, "stalled": stalled,
-        "waiting_grows": stalled and end.waiting > start.waiting, "health_ok": health is not None and (health.line or 0) >= (start.place.line or 0),
-    }  # fmt: skip
+        "engine": engine or None,
+        "samples": len(samples),
+        "rate_last": end.rate,
+        "rate_peak": max(s.rate for s in samples),
+        "running": end.running,
+        "waiting": end.waiting,
+        "zero_samples": zero,
+        "stalled": stalled,
+        "waiting_grows": stalled and end.waiting > start.waiting,
+        "health_ok": health is not None and (health.line or 0) >= (start.place.line or 0),
+    }
     lines = {"": end.place, "rate_last": end.place, "first_zero": start.place}
     if health is not None:
         lines["health"] = health

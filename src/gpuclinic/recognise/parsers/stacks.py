@@ -1,4 +1,5 @@
-"""Stacks of stuck processes: py-spy dump, pystack, faulthandler, gdb. One "stack" for each process, about its main thread."""
+"""Stacks of stuck processes: py-spy dump, pystack, faulthandler, gdb. One "stack" for each process, about its "
+"main thread."""
 
 from __future__ import annotations
 
@@ -13,72 +14,92 @@ if TYPE_CHECKING:
     from gpuclinic.model._types import Scalar
 
 _PREFIX = re.compile(
-    r"^(?:\[(?:rank|default)?(?P<a>\d{1,5})\]:\s?|\[\d+,(?P<b>\d{1,5})\]<std(?:err|out)>:\s?|(?P<c>\d{1,4}): (?=\s|Thread|Current|Process))",
+    r"^(?:\[(?:rank|default)?(?P<a>\d{1,5})\]:\s?|\[\d+,(?P<b>\d{1,5})\]<std(?:err|out)>:\s?|(?P<c>\d{1,4}): "
+    r"(?=\s|Thread|Current|Process))",
     re.IGNORECASE,
 )
 _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+)\b:?\s*(?P<command>.*)$")
 _PID = re.compile(
-    r"\b(?:pid|PID|进程)[ :=]{0,3}(?P<a>\d{2,8})\b|\s-p(?:id)?[ =](?P<b>\d{2,8})\b|\bAttaching to process (?P<c>\d+)|\b(?:py-spy dump|pystack remote|cuda-gdb|gstack|eu-stack) .*?(?P<d>\d{2,8})\s*$"
+    r"\b(?:pid|PID|进程)[ :=]{0,3}(?P<a>\d{2,8})\b|\s-p(?:id)?[ =](?P<b>\d{2,8})\b|\bAttaching to process "
+    r"(?P<c>\d+)|\b(?:py-spy dump|pystack remote|cuda-gdb|gstack|eu-stack) .*?(?P<d>\d{2,8})\s*$"
 )
 _RANK = re.compile(r"(?:\b|_|-)(?:local[_-]rank|rank)[ :=_]{0,3}(?P<rank>\d{1,5})\b", re.IGNORECASE)
 _THREADS = (
     re.compile(
-        r'^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?P<state>idle|active|active\+gil|idle\+gil)\)(?::? "(?P<name>[^"]*)")?'
+        r"^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?P<state>idle|active|active\+gil|idle\+gil)\)(?::? "
+        r'"(?P<name>[^"]*)")?'
     ),
     re.compile(
         r"^\s*(?:Current t|T)hread (?P<id>0x[0-9A-Fa-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):"
     ),
     re.compile(
-        r"^\s*Traceback for thread (?P<id>\d+)(?: \((?P<name>[^)]*)\))? \[(?P<state>[^\]]*)\].*\(most recent call (?P<order>last|first)\)"
+        r"^\s*Traceback for thread (?P<id>\d+)(?: \((?P<name>[^)]*)\))? \[(?P<state>[^\]]*)\].*\(most recent "
+        r"call (?P<order>last|first)\)"
     ),
     re.compile(r'^\s*Thread (?P<number>\d+) \(Thread 0x[0-9a-f]+ \(LWP (?P<id>\d+)\)(?: "(?P<name>[^"]*)")?[^)]*\):?'),
     re.compile(r"^\s*Stack \(most recent call first\):"),
 )
 _FRAMES = (
     re.compile(
-        r"^\s+(?P<function>[\w<>.~ ]{1,80}) \((?P<file>[^():]+\.(?:pyx?|pxd|so\S*|cpp|c|h|cu)|<[\w ]+>|[^():]*/[^():]+):(?P<line>\d+)\)\s*$"
+        r"^\s+(?P<function>[\w<>.~ ]{1,80}) \((?P<file>[^():]+\.(?:pyx?|pxd|so\S*|cpp|c|h|cu)|<[\w ]+>|"
+        r"[^():]*/[^():]+):(?P<line>\d+)\)\s*$"
     ),
     re.compile(
         r'^\s*(?:\((?:Python|C)\) )?File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in|\s+in) (?P<function>\S.*?)\s*$'
     ),
     re.compile(
-        r"^\s*#\d+\s+(?:0x[0-9a-f]+ in )?(?P<function>[\w:~@<>.*&, ()]{1,160}?)\s*\([^()]*\)?.*?(?: (?:from|at) (?P<file>\S+))?\s*$"
+        r"^\s*#\d+\s+(?:0x[0-9a-f]+ in )?(?P<function>[\w:~@<>.*&, ()]{1,160}?)\s*\([^()]*\)?.*?(?: (?:from|at) "
+        r"(?P<file>\S+))?\s*$"
     ),
     re.compile(r"^\s+(?P<function>(?:0x[0-9a-f]+|[\w:~@.]+)) \((?P<file>[^()]+\.so[\w.]*|[A-Za-z_]\w*)\)\s*$"),
 )
 _COLLECTIVE = re.compile(
-    r"^(?:all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|broadcast\w*|barrier|monitored_barrier|all_?to_?all\w*|reduce|gather\w*|scatter\w*|recv\w*|send\w*|"
-    r"batch_isend_irecv|_all_gather_base|_reduce_scatter_base|sync_params_buffers|_sync_\w*buffers|_verify_param_shape_across_processes|wait_for_everyone|"
+    r"^(?:all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|broadcast\w*|barrier|monitored_barrier|"
+    r"all_?to_?all\w*|reduce|gather\w*|scatter\w*|recv\w*|send\w*|"
+    r"batch_isend_irecv|_all_gather_base|_reduce_scatter_base|sync_params_buffers|_sync_\w*buffers|"
+    r"_verify_param_shape_across_processes|wait_for_everyone|"
     r"_store_based_barrier|_exchange_object|allreduce_grads)$"
 )
 _COLLECTIVE_FILE = re.compile(
-    r"torch/(?:distributed|nn/parallel/distributed|_C/_distributed)|deepspeed/comm|horovod|mpi4py|accelerate/(?:state|utils/operations)|jax/|megatron/core/|lightning\S*/strategies|colossalai|paddle/distributed"
+    r"torch/(?:distributed|nn/parallel/distributed|_C/_distributed)|deepspeed/comm|horovod|mpi4py|"
+    r"accelerate/(?:state|utils/operations)|jax/|megatron/core/|lightning\S*/strategies|colossalai|paddle/distributed"
 )
 _NATIVE_COLLECTIVE = re.compile(
-    r"\b(?:ProcessGroup(?:NCCL|Gloo)|c10d::|Work(?:NCCL|Gloo)|nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)|horovod|P?MPI_(?:Allreduce|Barrier|Bcast|Allgather|Wait\w*))"
+    r"\b(?:ProcessGroup(?:NCCL|Gloo)|c10d::|Work(?:NCCL|Gloo)|nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|"
+    r"Send|Recv|GroupEnd)|horovod|P?MPI_(?:Allreduce|Barrier|Bcast|Allgather|Wait\w*))"
 )
 _STORE = re.compile(r"torch/distributed/(?:rendezvous|distributed_c10d|elastic/utils/store)")
 _GPU_WAIT = re.compile(
-    r"^(?:synchronize|_engine_run_backward|item|backward|cuda(?:Stream|Device|Event)Synchronize|cu(?:Stream|Ctx|Event)Synchronize|wait_stream)$|cuda(?:Stream|Device|Event)Synchronize|cu(?:Stream|Ctx|Event)Synchronize|copy_kernel_cuda|_local_scalar_dense"
+    r"^(?:synchronize|_engine_run_backward|item|backward|cuda(?:Stream|Device|Event)Synchronize|cu(?:Stream|Ctx|"
+    r"Event)Synchronize|wait_stream)$|cuda(?:Stream|Device|Event)Synchronize|cu(?:Stream|Ctx|Event)Synchronize|"
+    r"copy_kernel_cuda|_local_scalar_dense"
 )
 _LIBRARY = re.compile(
-    r"(?:^|/)(?:threading|queue|selectors|socket|ssl|subprocess|contextlib|runpy|_bootstrap|multiprocessing/\w+|concurrent/\S+|asyncio/\S+|importlib/\S+|site|signal|pickle|"
-    r"popen_\w+|functools)\.pyx?$|^/(?:usr/)?lib|lib(?:c|pthread|cuda|nccl|torch\w*|cudart|stdc\+\+|python[\d.]*)[.-]|<frozen|site-packages/|dist-packages/|/lib/python\d|^(?:torch|numpy|pandas|deepspeed|megatron|transformers|accelerate|lightning|pytorch_lightning|"
-    r"datasets|ray|vllm|sglang|uvicorn|starlette|fastapi|grpc|jax|flax|tensorflow|horovod|PIL|cv2|h5py|zarr|fsspec|s3fs|requests|urllib3|http)/"
+    r"(?:^|/)(?:threading|queue|selectors|socket|ssl|subprocess|contextlib|runpy|_bootstrap|multiprocessing/\w+|"
+    r"concurrent/\S+|asyncio/\S+|importlib/\S+|site|signal|pickle|"
+    r"popen_\w+|functools)\.pyx?$|^/(?:usr/)?lib|lib(?:c|pthread|cuda|nccl|torch\w*|cudart|stdc\+\+|"
+    r"python[\d.]*)[.-]|<frozen|site-packages/|dist-packages/|/lib/python\d|^(?:torch|numpy|pandas|deepspeed|"
+    r"megatron|transformers|accelerate|lightning|pytorch_lightning|"
+    r"datasets|ray|vllm|sglang|uvicorn|starlette|fastapi|grpc|jax|flax|tensorflow|horovod|PIL|cv2|h5py|zarr|"
+    r"fsspec|s3fs|requests|urllib3|http)/"
 )
 _LOCK = re.compile(
-    r"^(?:acquire|wait|wait_for|__enter__|join|get|put|_wait_for_tstate_lock|(?:\w*_)?(?:\w*futex\w*|lll_lock_wait|mutex_lock|cond_wait|futex_wait|sem_wait)\w*|pthread_(?:cond|mutex)_\w+)"
+    r"^(?:acquire|wait|wait_for|__enter__|join|get|put|_wait_for_tstate_lock|(?:\w*_)?(?:\w*futex\w*|"
+    r"lll_lock_wait|mutex_lock|cond_wait|futex_wait|sem_wait)\w*|pthread_(?:cond|mutex)_\w+)"
 )
 _QUIET = re.compile(
-    r"pin_memory|_monitor|tqdm|tensorboard|wandb|QueueFeeder|asyncio_|ThreadPoolExecutor|event_file|prometheus|heartbeat|watchdog|pt_nccl|cuda-EvtHandlr|jemalloc|pt_autograd",
+    r"pin_memory|_monitor|tqdm|tensorboard|wandb|QueueFeeder|asyncio_|ThreadPoolExecutor|event_file|prometheus|"
+    r"heartbeat|watchdog|pt_nccl|cuda-EvtHandlr|jemalloc|pt_autograd",
     re.IGNORECASE,
 )
 _INPUT_OUTPUT = re.compile(
-    r"^(?:open|_?read\w*|write\w*|fsync|stat|listdir|scandir|makedirs|getdents\w*|pread\w*|load_file|torch_load|_legacy_load|save|_save|_legacy_save|flock|lockf|__read\w*|__GI___(?:read|open|fsync)\w*)$"
+    r"^(?:open|_?read\w*|write\w*|fsync|stat|listdir|scandir|makedirs|getdents\w*|pread\w*|load_file|torch_load|"
+    r"_legacy_load|save|_save|_legacy_save|flock|lockf|__read\w*|__GI___(?:read|open|fsync)\w*)$"
 )
 _INTERACTIVE = re.compile(r"(?:^|/)(?:i?pdb|bdb|cmd|code|pudb\w*)\.py|IPython/|:(?:breakpoint|input|set_trace)$")
 _LAUNCHER = re.compile(
-    r"torch/distributed/(?:elastic/(?:agent|multiprocessing)|launcher|run\.py)|accelerate/commands|deepspeed/launcher|torchrun"
+    r"torch/distributed/(?:elastic/(?:agent|multiprocessing)|launcher|run\.py)|accelerate/commands|"
+    r"deepspeed/launcher|torchrun"
 )
 _LOADER = re.compile(r"torch/utils/data/_utils/worker\.py|dataloader_worker|pt_data_worker")
 
@@ -226,17 +247,29 @@ def _fact(document: Document, process: _Process) -> Fact | None:
     stuck = bool(_LOCK.match(frames[0].function))
     joined = " ".join(f.file for f in frames)
     fields: dict[str, Scalar] = {
-        "pid": process.pid, "rank": process.rank, "threads": len(process.threads), "state": main.state or None,
-        "in_collective": collective is not None, "op": collective.function if collective else None,
+        "pid": process.pid,
+        "rank": process.rank,
+        "threads": len(process.threads),
+        "state": main.state or None,
+        "in_collective": collective is not None,
+        "op": collective.function if collective else None,
         "waits_gpu": collective is None and any(_GPU_WAIT.search(f.function) for f in frames[:4]),
-        "where": f"{user.function} ({user.file})"[:200], "site": user.place.text.strip()[:200], "top": frames[0].function,
-        "main_locked": stuck, "locked_threads": len(others), "in_io": any(_INPUT_OUTPUT.match(f.function) for f in frames[:5]),
+        "where": f"{user.function} ({user.file})"[:200],
+        "site": user.place.text.strip()[:200],
+        "top": frames[0].function,
+        "main_locked": stuck,
+        "locked_threads": len(others),
+        "in_io": any(_INPUT_OUTPUT.match(f.function) for f in frames[:5]),
         "in_data": any("utils/data" in f.file for f in frames),
         "in_user": bool(user.file) and not _LIBRARY.search(user.file),
         "interactive": any(_INTERACTIVE.search(f"{f.file}:{f.function}") for f in frames[:8]),
         "same_lock": stuck and any(f.file == user.file for f in others),
-        "role": "launcher" if _LAUNCHER.search(joined) and collective is None else "loader" if _LOADER.search(joined + process.command) else "rank",
-    }  # fmt: skip
+        "role": "launcher"
+        if _LAUNCHER.search(joined) and collective is None
+        else "loader"
+        if _LOADER.search(joined + process.command)
+        else "rank",
+    }
     lines = {"": user.place, "where": user.place, "top": frames[0].place, "thread": main.place}
     if collective is not None:
         lines["op"] = collective.place

@@ -29,8 +29,10 @@ _TIMES = (
     (
         "copy",
         re.compile(
-            rf"(?<![\w/])(?:h2d|htod|d2h|dtoh|(?:cpu|host|ram)\s*(?:->|→|to|2|_to_)\s*(?:gpu|device|cuda)|(?:gpu|device|cuda)\s*(?:->|→|to|2|_to_)\s*"
-            rf"(?:cpu|host|ram)|memcpy|to_device|transfer|upload|download)(?:[_ ]?(?:time|copy|ms|s))?[\"']?\s*[:= ]\s*{_NUMBER}",
+            rf"(?<![\w/])(?:h2d|htod|d2h|dtoh|(?:cpu|host|ram)\s*(?:->|→|to|2|_to_)\s*(?:gpu|device|cuda)|(?:gpu|"
+            rf"device|cuda)\s*(?:->|→|to|2|_to_)\s*"
+            rf"(?:cpu|host|ram)|memcpy|to_device|transfer|upload|download)(?:[_ ]?(?:time|copy|ms|"
+            rf"s))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
     ),
@@ -55,8 +57,10 @@ _TIMES = (
     (
         "compute",
         re.compile(
-            rf"(?<![/>→])\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|fwd_bwd|fwd/bwd|fwdbwd|fwd\+?bwd|"
-            rf"gpu(?:[_ ]time)?|backward|model[_ ]time|infer(?:ence)?(?:[_ ]time)?|kernels?)\s*(?P<unit0>\((?:ms|s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
+            rf"(?<![/>→])\b(?:fwd\+bwd|forward[_-]backward|compute(?:[_ ]time)?|forward(?:\+|_and_|-)backward|"
+            rf"fwd_bwd|fwd/bwd|fwdbwd|fwd\+?bwd|"
+            rf"gpu(?:[_ ]time)?|backward|model[_ ]time|infer(?:ence)?(?:[_ ]time)?|kernels?)\s*(?P<unit0>\((?:ms|"
+            rf"s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
     ),
@@ -64,7 +68,8 @@ _TIMES = (
         "step",
         re.compile(
             rf"(?:elapsed time per iteration|\b(?:train_?)?(?:step|iter(?:ation)?|batch)[_ -]?(?:time|timing|took|"
-            rf"duration|latency)(?:[_ ]?(?:in[_ ])?(?:s|sec|ms))?|\btime(?:/step|_per_step|_per_iter)?|\bdt|\bstep_ms|"
+            rf"duration|latency)(?:[_ ]?(?:in[_ ])?(?:s|sec|ms))?|\btime(?:/step|_per_step|_per_iter)?|\bdt|"
+            rf"\bstep_ms|"
             rf"\btook|\btotal)\s*(?P<unit0>\((?:ms|s|sec)\))?[\"']?\s*[:= ]\s*{_NUMBER}",
             re.IGNORECASE,
         ),
@@ -76,7 +81,8 @@ _METER = re.compile(
 )
 _RATE = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>s/it|it/s)\b")
 _DEEPSPEED = re.compile(
-    r"fwd(?:_microstep)?: (?P<fwd>[\d.]+) \| bwd(?:_microstep)?: (?P<bwd>[\d.]+).*?bwd_allreduce(?:_microstep)?: (?P<wait>[\d.]+)"
+    r"fwd(?:_microstep)?: (?P<fwd>[\d.]+) \| bwd(?:_microstep)?: (?P<bwd>[\d.]+).*?bwd_allreduce(?:_microstep)?: "
+    r"(?P<wait>[\d.]+)"
     r"(?:.*?\bstep(?:_microstep)?: (?P<step>[\d.]+))?"
 )
 _OWN_RANK = re.compile(r"(?:^|[/_.-])rank[_.-]?(?P<rank>\d{1,5})(?=[/_.-]|$)", re.IGNORECASE)
@@ -151,6 +157,11 @@ def _rows_of(line: str, index: int, rows: list[_Row], own: int) -> None:
         rows.append(_Row(rank, step, "step", float(meter["now"]), index))
         rows.append(_Row(rank, step, "data", float(meter["data"]), index))
         return
+    _timed_rows(line, index, rows, rank, step)
+
+
+def _timed_rows(line: str, index: int, rows: list[_Row], rank: int, step: int | None) -> None:
+    """The times that a line tells of its step, by kind."""
     rate = _RATE.search(line)
     before = len(rows)
     lower = line.lower()
