@@ -64,9 +64,9 @@ def _known(pool: Pool, by_id: dict[str, list[Signal]]) -> None:
 def _texts(bug: Bug) -> dict[str, str]:
     return {
         "title_en": f"A known fault of this NCCL version: {bug.what}",
-        "title_zh": f"该 NCCL 版本的已知缺陷（{bug.id}，修复于 {bug.fixed_in}）",
-        "advice_en": f"Use NCCL {bug.fixed_in}, or set {bug.workaround}.",
-        "advice_zh": f"升级 NCCL（{bug.fixed_in}），或设置 {bug.workaround}。",
+        "title_zh": f"该 NCCL 版本的已知缺陷（{bug.id}）",
+        "advice_en": f"Use another NCCL version (fixed in: {bug.fixed_in}). Workaround: {bug.workaround}.",
+        "advice_zh": f"更换 NCCL 版本（修复于：{bug.fixed_in}）。临时办法：{bug.workaround}。",
     }
 
 
