@@ -19,8 +19,9 @@ _FULL = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d)(?::(\d\d))?")
 
 
 def add_intrusion(pool: Pool, reading: Reading) -> None:
-    """A strong reason for planted keys where a key file changed within hours before a log-in of root by key from outside."""
-    files = [f for f in reading.facts if f.kind == "file" and str(f.fields.get("name") or f.fields.get("path")).endswith(("authorized_keys", "authorized_keys2"))]
+    """Adds a reason for planted keys: a key file changed within hours before root came in by key from outside."""
+    names = ("authorized_keys", "authorized_keys2")
+    files = [f for f in reading.facts if f.kind == "file" and _path(f).endswith(names)]
     logins = [s for s in reading.signals if s.signature == "sec.root_key_from_outside" and s.time is not None]
     for file in files:
         changed = _seconds(file)
@@ -31,11 +32,18 @@ def add_intrusion(pool: Pool, reading: Reading) -> None:
             lag = lag % _YEAR if login.time.yearless else lag
             if 0 <= lag <= _SOON:
                 support = Support(
-                    id="sec.key_changed_before_login", worth=LEVEL_CONFIDENCE["strong"], places=[file.where("time"), login.where], order=login.order,
+                    id="sec.key_changed_before_login",
+                    worth=LEVEL_CONFIDENCE["strong"],
+                    places=[file.where("time"), login.where],
+                    order=login.order,
                     moment=pool.timeline.clock(login),
-                )  # fmt: skip
+                )
                 pool.add("sec.ssh_keys", support, host=login.host, source=login.where.source, subject={})
                 return
+
+
+def _path(file: Fact) -> str:
+    return str(file.fields.get("path") or file.fields.get("name"))
 
 
 def _seconds(file: Fact) -> float | None:
@@ -43,8 +51,8 @@ def _seconds(file: Fact) -> float | None:
     found = _FULL.search(str(file.fields.get("time")))
     if not found:
         return None
-    parts = [int(p or 0) for p in found.groups()]
+    year, month, day, hour, minute, second = (int(p or 0) for p in found.groups())
     try:
-        return datetime(*parts, tzinfo=timezone.utc).timestamp()  # type: ignore[misc]
+        return datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc).timestamp()
     except ValueError:
         return None

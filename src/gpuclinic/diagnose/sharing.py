@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuclinic.diagnose.candidates import Pool, Support
-from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.model import LEVEL_CONFIDENCE, Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuclinic.diagnose.evidence import Reading
 
 _SERVICES = ("nvidia-cuda-mps", "xorg", "gnome-shell", "nv-hostengine", "dcgm", "xwayland")
 _BUSY_SM = 20
@@ -18,7 +21,10 @@ _SLOWER = 1.4
 
 def add_sharing(pool: Pool, reading: Reading) -> None:
     """A candidate for each card on which processes of different owners compute at once; memory alone is only a hint."""
-    if any("oom" in s.signature or s.signature == "cuda.out_of_memory" or s.signature.startswith("mps.") for s in reading.signals):
+    if any(
+        "oom" in s.signature or s.signature == "cuda.out_of_memory" or s.signature.startswith("mps.")
+        for s in reading.signals
+    ):
         return  # that has causes of its own
     owners = {f.fields["pid"]: f for f in reading.facts if f.kind == "process" and isinstance(f.fields.get("pid"), int)}
     slower = any((_number_of("slowdown")(f.fields) or 0) >= _SLOWER for f in reading.facts if f.kind == "step_time")
@@ -32,10 +38,14 @@ def add_sharing(pool: Pool, reading: Reading) -> None:
         if level is None:
             continue
         places = [m.where() for m in known[:3]] + [owners[m.fields["pid"]].where() for m in known[:3]]
-        support = Support(id="sharing.two_owners", worth=LEVEL_CONFIDENCE[level], places=places, order=10**9, fatal=level != "hint")
+        support = Support(
+            id="sharing.two_owners", worth=LEVEL_CONFIDENCE[level], places=places, order=10**9, fatal=level != "hint"
+        )
         index = next((m.fields["gpu_index"] for m in known if isinstance(m.fields.get("gpu_index"), int)), None)
         bus = next((m.fields["bus_id"] for m in known if m.fields.get("bus_id")), None)
-        pool.add("sched.contention", support, host=host, source=known[0].source, subject={"gpu": bus, "gpu_index": index})
+        pool.add(
+            "sched.contention", support, host=host, source=known[0].source, subject={"gpu": bus, "gpu_index": index}
+        )
 
 
 def _by_card(reading: Reading) -> dict[tuple[str | None, Any], list[Fact]]:
@@ -44,7 +54,12 @@ def _by_card(reading: Reading) -> dict[tuple[str | None, Any], list[Fact]]:
     for fact in reading.facts:
         fields = fact.fields
         card = fields.get("gpu_index") if fields.get("gpu_index") is not None else fields.get("bus_id")
-        if fact.kind != "gpu_process" or card is None or not isinstance(fields.get("pid"), int) or "C" not in str(fields.get("type") or "C"):
+        if (
+            fact.kind != "gpu_process"
+            or card is None
+            or not isinstance(fields.get("pid"), int)
+            or "C" not in str(fields.get("type") or "C")
+        ):
             continue
         if any(word in str(fields.get("name")).lower() for word in _SERVICES):
             continue
@@ -64,8 +79,10 @@ def _one_job(members: list[Fact], owners: dict[Any, Fact]) -> bool:
     return siblings or bool(parents & pids) or len(programs) == 1
 
 
-def _utilisation(reading: Reading, card: Any) -> float | None:
-    cards = [f.fields for f in reading.facts if f.kind == "gpu" and card in (f.fields.get("index"), f.fields.get("bus_id"))]
+def _utilisation(reading: Reading, card: object) -> float | None:
+    cards = [
+        f.fields for f in reading.facts if f.kind == "gpu" and card in (f.fields.get("index"), f.fields.get("bus_id"))
+    ]
     return max((n for n in map(_number_of("utilization_pct"), cards) if n is not None), default=None)
 
 

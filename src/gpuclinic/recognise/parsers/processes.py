@@ -226,9 +226,10 @@ def parse_ps(document: Document) -> list[Fact]:
 
 _COLUMN_OPTION = re.compile(r"\s-\w*o[ =]?(?P<columns>[\w%=,:]+)(?=\s+(?:-|\||$|[|;&])|\s*$|\s*\|)")
 _KEYWORDS = {
-    "user": "user", "euser": "user", "ruser": "user", "uid": "user", "pid": "pid", "ppid": "ppid", "pcpu": "cpu_pct", "%cpu": "cpu_pct",
-    "pmem": "mem_pct", "%mem": "mem_pct", "rss": "rss", "rsz": "rss", "stat": "state", "s": "state", "state": "state", "wchan": "wchan",
-    "etime": "etime", "lstart": "start", "start": "start", "time": "cpu_time", "tty": "tty", "tt": "tty", "comm": "command", "cmd": "command",
+    "user": "user", "euser": "user", "ruser": "user", "uid": "user", "pid": "pid", "ppid": "ppid",
+    "pcpu": "cpu_pct", "%cpu": "cpu_pct", "pmem": "mem_pct", "%mem": "mem_pct", "rss": "rss", "rsz": "rss",
+    "stat": "state", "s": "state", "state": "state", "wchan": "wchan", "etime": "etime", "lstart": "start",
+    "start": "start", "time": "cpu_time", "tty": "tty", "tt": "tty", "comm": "command", "cmd": "command",
     "args": "command", "command": "command",
 }  # fmt: skip
 
@@ -236,10 +237,12 @@ _KEYWORDS = {
 def rows_by_columns(document: Document, command: str, output: list[tuple[int, str]]) -> list[Fact]:
     """Rows of `ps -eo pid,ppid,... | grep x`, whose header the grep took away: the columns are those of the command."""
     option = _COLUMN_OPTION.search(f"{command} ")
-    names = [_KEYWORDS.get(word.split("=")[0].split(":")[0].lower(), "") for word in re.split(r"[, ]+", option["columns"])] if option else []
+    words = re.split(r"[, ]+", option["columns"]) if option else []
+    names = [_KEYWORDS.get(re.split(r"[=:]", word)[0].lower(), "") for word in words]
     if "pid" not in names or any("PID" in text for _, text in output):
         return []
-    header = [{"start": "LSTART", "command": "CMD", "pid": "PID", "state": "STAT"}.get(name, next((k for k, v in _COLUMNS.items() if v == name), "?")) for name in names]
+    titles = {name: title for title, name in _COLUMNS.items()} | {"start": "LSTART", "command": "CMD", "pid": "PID"}
+    header = [titles.get(name, "?") for name in names]
     facts: list[Fact] = []
     for index, line in output[:MAX_FACTS]:
         row = _row(header, line)

@@ -1,4 +1,4 @@
-"""Answers that a snapshot of a server keeps as JSON: what NVML said of GPU processes, what direct probes of pids found."""
+"""Answers that a snapshot keeps as JSON: what NVML said of GPU processes, what direct probes of pids found."""
 
 from __future__ import annotations
 

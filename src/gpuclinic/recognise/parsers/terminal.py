@@ -1,7 +1,7 @@
 """Pastes of a terminal: what a command printed right after its prompt, where the meaning lies in the two together.
 
-Facts: "pid_probe" (a process that listings hide although it answers), "cloud_notice" (what a metadata service answered),
-"process" rows of a ps whose header a grep took away, "unit_memory" (limits and peaks that systemctl show prints).
+Facts: "pid_probe" (a process that listings hide although it answers), "cloud_notice" (a metadata service's answer),
+"process" rows of a ps whose header a grep took away, "unit_memory" (limits and peaks of systemctl show).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _DIRECT = re.compile(
 )
 _CLEAN_TOOL = re.compile(r"busybox|\bunhide\b|\bstatic\b|/mnt/|sysdig|bpftool", re.IGNORECASE)
 _REFUSED = re.compile(
-    r"No such (?:file|process)|没有那个(?:文件|进程)|cannot access|not found|Aucun|Kein (?:Prozess|passender)|Datei oder Verzeichnis nicht",
+    r"No such (?:file|process)|没有那个(?:文件|进程)|cannot access|not found|Aucun|"
+    r"Kein (?:Prozess|passender)|Datei oder Verzeichnis nicht",
     re.IGNORECASE,
 )
 _METADATA = re.compile(
@@ -40,7 +41,7 @@ _UNIT_MEMORY = re.compile(r"^(?P<name>Memory(?:Max|Peak|High|Current)|MemoryLimi
 
 
 class _Run(NamedTuple):
-    index: int
+    at: int
     line: str
     command: str
     output: list[tuple[int, str]]
@@ -98,8 +99,8 @@ def _pid_probes(document: Document, runs: list[_Run]) -> list[Fact]:
         if good is not None and good.output:
             places["opens"] = document.at(*good.output[0])
         if unseen is not None:
-            places["listed"] = document.at(unseen.index, unseen.line)
-        facts.append(fact(document, "pid_probe", str(pid), fields, shown_run.index, shown_run.line, places))
+            places["listed"] = document.at(unseen.at, unseen.line)
+        facts.append(fact(document, "pid_probe", str(pid), fields, shown_run.at, shown_run.line, places))
     return facts
 
 
@@ -119,7 +120,9 @@ def _answers(run: _Run, following: list[_Run]) -> bool:
         return bool(run.output)
     if "&&" in run.command:
         return bool(run.output)
-    result = run.output if "$?" in run.command else following[0].output if following and "$?" in following[0].command else []
+    result = (
+        run.output if "$?" in run.command else following[0].output if following and "$?" in following[0].command else []
+    )
     return any(re.search(r"(?:^|\D)0\s*$", text) for _, text in result)
 
 
@@ -129,11 +132,23 @@ def _notice(document: Document, run: _Run, what: str) -> list[Fact]:
         value = text.strip().strip('"')
         if re.search(r"404|Not Found|^NONE$|^FALSE$|\"Events\": ?\[\]", value, re.IGNORECASE):
             return []
-        coming = bool(_ISO.search(value)) or bool(re.search(r"^TRUE\b|terminate|stop|hibernate|MIGRATE_|TERMINATE_|Preempt", value, re.IGNORECASE))
+        coming = bool(_ISO.search(value)) or bool(
+            re.search(r"^TRUE\b|terminate|stop|hibernate|MIGRATE_|TERMINATE_|Preempt", value, re.IGNORECASE)
+        )
         if coming:
             kind = "maintenance" if re.search(r"maintenance", what) or "MAINTENANCE" in value else "reclaim"
             places = {"value": document.at(index, text)}
-            return [fact(document, "cloud_notice", what, {"what": what, "value": value[:200], "about": kind}, run.index, run.line, places)]
+            return [
+                fact(
+                    document,
+                    "cloud_notice",
+                    what,
+                    {"what": what, "value": value[:200], "about": kind},
+                    run.at,
+                    run.line,
+                    places,
+                )
+            ]
     return []
 
 
@@ -154,7 +169,9 @@ def parse_unit_memory(document: Document) -> list[Fact]:
 
 
 _STAT_FILE = re.compile(r"^\s*(?:File|文件|Datei|Fichier)\s*[:：]\s*['\"‘]?(?P<path>/\S+?)['\"’]?\s*$")
-_STAT_TIME = re.compile(r"^\s*(?:Modify|最近更改|修改时间|Modifié|Modifiziert)\s*[:：]\s*(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_STAT_TIME = re.compile(
+    r"^\s*(?:Modify|最近更改|修改时间|Modifié|Modifiziert)\s*[:：]\s*(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
+)
 
 
 def parse_stat(document: Document) -> list[Fact]:
@@ -168,7 +185,17 @@ def parse_stat(document: Document) -> list[Fact]:
             continue
         changed = _STAT_TIME.match(line) if path else None
         if changed and path:
-            facts.append(fact(document, "file", path, {"path": path, "name": path.rsplit("/", 1)[-1], "time": changed["time"]}, index, line, time=iso_stamp(changed["time"])))
+            facts.append(
+                fact(
+                    document,
+                    "file",
+                    path,
+                    {"path": path, "name": path.rsplit("/", 1)[-1], "time": changed["time"]},
+                    index,
+                    line,
+                    time=iso_stamp(changed["time"]),
+                )
+            )
             path = None
     return facts[:200]
 
@@ -184,5 +211,7 @@ def parse_redis(document: Document) -> list[Fact]:
         if match:
             secret = match["name"] in ("requirepass", "masterauth")
             fields: dict[str, Scalar] = {"name": match["name"], "value": "***" if secret else match["value"]}
-            facts.append(fact(document, "redis", match["name"], fields, index, f"{match['name']} ***" if secret else line))
+            facts.append(
+                fact(document, "redis", match["name"], fields, index, f"{match['name']} ***" if secret else line)
+            )
     return facts[:100]
