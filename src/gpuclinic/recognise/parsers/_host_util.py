@@ -26,12 +26,20 @@ _PROMPT = re.compile(r"^(?:\(\S+\)\s*)?(?:\[?[\w.+-]+@[\w.-]+[^#$%>]{0,80}[#$%>]
 _DURATION = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(d|h|m|s|ms|y|w)")
 _AGE_SECONDS = {"y": 31536000.0, "w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_RUNTIME_STAMP = re.compile(
+    r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?: std(?:out|err) [FP])?(?: |$)"
+)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def clipped_lines(document: Document) -> list[str]:
     """The lines of the document, none longer than LONGEST_LINE."""
     return [line[:LONGEST_LINE].rstrip("\r") for line in document.lines()]
+
+
+def unstamped_lines(document: Document) -> list[str]:
+    """The lines without the time stamp that a container runtime puts before each, their own indentation kept."""
+    return [_RUNTIME_STAMP.sub("", line, count=1) for line in clipped_lines(document)]
 
 
 def number(text: str | None) -> float | None:

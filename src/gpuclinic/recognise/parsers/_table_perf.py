@@ -10,18 +10,18 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "stacks",
         (
-            r"^(?:\S{0,20}:? ?)?\s*Thread (?:0x[0-9A-Fa-f]+|\d+) \((?:idle|active)",
+            r"^(?:\S{0,45}:? ?)?\s*Thread (?:0x[0-9A-Fa-f]+|\d+) \((?:idle|active)",
             r"(?:Current t|T)hread 0x[0-9A-Fa-f]+(?: \[[^\]\n]*\])? \(most recent call first\)",
             r"Traceback for thread \d+ .{0,80}\(most recent call",
-            r"^\s*Thread \d+ \(Thread 0x[0-9a-f]+ \(LWP \d+\)",
+            r"^(?:\S{20,45} )?\s*Thread \d+ \(Thread 0x[0-9a-f]+ \(LWP \d+\)",
         ),
         "stacks:parse_stacks",
     ),
     Entry(
         "profile",
         (
-            r"^\s*Name\s{2,}.*(?:Self CPU|Self CUDA|CUDA total|time avg)",
-            r"^\s*Time ?\(%\)[ ,]+(?:Total Time|Time)",
+            r"^(?:\S{20,45} )?\s*Name\s{2,}.*(?:Self CPU|Self CUDA|CUDA total|time avg)",
+            r"^(?:\S{20,45} )?\s*Time ?\(%\)[ ,]+(?:Total Time|Time)",
             r"^\s*(?:GPU activities|API calls):\s+\d",
         ),
         "profiles:parse_profile",

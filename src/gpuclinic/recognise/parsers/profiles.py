@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuclinic.model import Fact, Where
-from gpuclinic.recognise.parsers._host_util import clipped_lines, number
+from gpuclinic.recognise.parsers._host_util import number, unstamped_lines
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document
@@ -59,7 +59,7 @@ def _seconds(text: str) -> float | None:
 
 def parse_profile(document: Document) -> list[Fact]:
     """The shares of collectives, copies, kernels, launches and data loading."""
-    lines = clipped_lines(document)
+    lines = unstamped_lines(document)
     rows = [*_torch_rows(document, lines), *_nsys_rows(document, lines), *_nvprof_rows(document, lines)]
     if not rows:
         return []

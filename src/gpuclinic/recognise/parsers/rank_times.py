@@ -8,7 +8,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from gpuclinic.model import Fact, Where
-from gpuclinic.recognise.parsers._host_util import clipped_lines
+from gpuclinic.recognise.parsers._host_util import unstamped_lines
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document
@@ -36,7 +36,7 @@ def parse_rank_times(document: Document) -> list[Fact]:
     facts: list[Fact] = []
     kind, section = "", ""
     scores: dict[int, tuple[float, str, Where]] = {}
-    for index, line in enumerate(clipped_lines(document)):
+    for index, line in enumerate(unstamped_lines(document)):
         line = line[:1500]
         head = _HEAD.search(line)
         if head:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuclinic.model import Fact, Where
-from gpuclinic.recognise.parsers._host_util import clipped_lines
+from gpuclinic.recognise.parsers._host_util import unstamped_lines
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document
@@ -145,7 +145,7 @@ def parse_stacks(document: Document) -> list[Fact]:
     current: _Process | None = None
     fresh = True
     prefix_rank: int | None = None
-    for index, raw in enumerate(clipped_lines(document)):
+    for index, raw in enumerate(unstamped_lines(document)):
         prefixed = _PREFIX.match(raw[:60])
         line = raw[prefixed.end() :] if prefixed else raw
         mine = _number(prefixed)
