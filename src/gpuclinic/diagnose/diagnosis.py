@@ -14,6 +14,7 @@ from gpuclinic.diagnose.library_bugs import add_library_bugs
 from gpuclinic.diagnose.peers import add_differences
 from gpuclinic.diagnose.intrusion import add_intrusion
 from gpuclinic.diagnose.people import People
+from gpuclinic.diagnose.quoted import without_quotations
 from gpuclinic.diagnose.refine import refine
 from gpuclinic.diagnose.sharing import add_sharing
 from gpuclinic.diagnose.storage import add_stalled_saves
@@ -47,6 +48,7 @@ class Diagnosis(msgspec.Struct):
 
 def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     """Ranks what may have been the cause."""
+    reading = without_quotations(reading)
     years = [_time.gmtime(s.time.seconds).tm_year for s in reading.signals if s.time and not s.time.yearless and not s.time.uptime]
     timeline = Timeline(reading.signals, years, reading.facts)
     pool = Pool(timeline)

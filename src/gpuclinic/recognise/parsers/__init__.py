@@ -13,6 +13,7 @@ from gpuclinic.recognise.engine import Engine, engine_for
 from gpuclinic.recognise.parsers._table_cluster import ENTRIES as CLUSTER
 from gpuclinic.recognise.parsers._table_gpu import ENTRIES as GPU
 from gpuclinic.recognise.parsers._table_host import ENTRIES as HOST
+from gpuclinic.recognise.parsers._table_texts import ENTRIES as TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gpuclinic.recognise.parsers._entry import Entry
 from gpuclinic.recognise.parsers._table_perf import ENTRIES as PERF
 
-ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER + PERF
+ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER + PERF + TEXTS
 _HEAD = 4096
 _MARKS = [(number, mark) for number, entry in enumerate(ENTRIES) for mark in entry.marks]
 _TRIES = 40

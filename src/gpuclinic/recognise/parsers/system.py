@@ -107,6 +107,28 @@ def _up_seconds(text: str) -> float | None:
     return total if found else None
 
 
+_DATE = re.compile(
+    r"^(?:Timestamp\s+: )?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?P<a>[A-Z][a-z]{2}|\d{1,2}) +(?P<b>\d{1,2}|[A-Z][a-z]{2}) "
+    r"(?P<early>\d{4} )?(?P<clock>\d\d?:\d\d:\d\d)(?P<half> [AP]M)?(?: [A-Z]{2,5})?(?P<year> \d{4})?\s*$"
+)
+
+
+def parse_date(document: Document) -> list[Fact]:
+    """`date`, and the line with which nvidia-smi begins: "now", when somebody looked."""
+    facts: list[Fact] = []
+    for index, line in enumerate(clipped_lines(document)):
+        match = _DATE.match(line) if len(line) < 80 else None
+        year = (match["early"] or match["year"] or "").strip() if match else ""
+        if not match or not year:
+            continue
+        day, month = sorted((match["a"], match["b"]))
+        text = f"{day} {month} {year} {match['clock']}{match['half'] or ''}"
+        time = stamp(text, "%d %b %Y %H:%M:%S", "%d %b %Y %I:%M:%S %p")
+        if time is not None:
+            facts.append(fact(document, "now", "date", {"seconds": time.seconds}, index, line, time=time))
+    return facts[:50]
+
+
 def parse_uptime(document: Document) -> list[Fact]:
     """uptime, the first line of top and w, /proc/loadavg: "uptime" with up_s, load1, load5, load15."""
     facts: list[Fact] = []

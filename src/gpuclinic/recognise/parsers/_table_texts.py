@@ -1,0 +1,34 @@
+"""Parsers of what is about a text itself: what it only quotes, and when it was taken."""
+
+from __future__ import annotations
+
+from gpuclinic.recognise.parsers._entry import Entry
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        "quotations",
+        (
+            r"""["'](?:prompt|instruction|question|chosen|rejected|conversations?|query)["'] ?: ?["'\[{]""",
+            r"""["']role["'] ?: ?["'](?:user|assistant|system|human)["']""",
+            r"Received request \S{1,80}: prompt: |GenerateReqInput\(|<\|im_start\|>",
+            r"""(?:[Pp]attern|[Rr]eg[Ee]xp?|match_regex)["']? ?[:=] ?["'r(/\\^.\w]""",
+            r"^@@ -\d+(?:,\d+)? \+\d+",
+            r"^\s*[Uu]sage:\s",
+            r"^#{1,3} \S",
+            r"\.(?:md|rst|adoc|mdx)[:-]\d+[:-]",
+            r"\b(?:grep|egrep|zgrep|fgrep|rg|awk|findstr) +\S",
+            r"""\braise \w[\w.]*\(["']|re\.compile\(|["'] in \w|\b(?:log|logger|logging|LOG)\.\w+\(["']""",
+            r"""printf? ?\(["']""",
+            r"fprintf ?\(|throw new \w|with pytest\.raises\(",
+        ),
+        "quotations:parse_quotations",
+    ),
+    Entry(
+        "date",
+        (
+            r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:[A-Z][a-z]{2} +\d{1,2}|\d{1,2} [A-Z][a-z]{2})[ ,]",
+            r"^Timestamp\s+: \w{3} \w{3} +\d",
+        ),
+        "system:parse_date",
+    ),
+)

@@ -1,0 +1,87 @@
+"""What is only quoted is told apart from what happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuclinic.model import Document
+from gpuclinic.recognise.parsers import parse, parsers_for
+from gpuclinic.recognise.parsers.quotations import parse_quotations
+from gpuclinic.recognise.parsers.system import parse_date
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+def _lines(text: str, source: str = "some.txt") -> set[int]:
+    found: set[int] = set()
+    for fact in parse_quotations(Document(source, text)):
+        first, last = fact.fields["first"], fact.fields["last"]
+        assert isinstance(first, int)
+        assert isinstance(last, int)
+        found |= set(range(first, last + 1))
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"prompt": "dmesg says {XID} Is it dead?", "response": "Reseat it."}}',
+        f"""INFO 02-12 10:01:40 [logger.py:43] Received request chat-1: prompt: 'why "{XID}"?', params: SamplingParams(n=1)""",
+        r'    {"reason": "Xid79", "pattern": "NVRM: Xid \\(PCI:.*\\): 79,.*GPU has fallen off the bus"},',
+        "Rules:[{Type:permanent Reason:GPULost Pattern:NVRM: Xid .*: 79, .*GPU has fallen off the bus}]",
+        '    raise RuntimeError("CUDA out of memory")',
+        '        if "GPU has fallen off the bus" in line:',
+        f"docs/gpu.md:41:{XID}",
+        '$ dmesg | grep -i "fallen off the bus"',
+        '+ grep -q "fallen off the bus" /tmp/dmesg',
+    ],
+)
+def test_a_quoting_line(line: str) -> None:
+    assert _lines(f"first\n{line}\nlast") == {2}
+    assert [entry.name for entry in parsers_for(line)].count("quotations") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[123.456789] {XID}",
+        f"/var/log/kern.log:41:Mar 2 10:00:00 gn kernel: {XID}",
+        "RuntimeError: CUDA out of memory",
+        "ggml-cuda.cu:98: CUDA error",
+        "2026-02-12 10:00:00 ERROR request failed: {'role': 'user'} CUDA error: an illegal memory access was encountered",
+        "File system pattern: none",
+        "$ nvidia-smi",
+    ],
+)
+def test_a_line_that_tells_what_happened(line: str) -> None:
+    assert _lines(line) == set()
+
+
+def test_patches_are_quoted_to_their_counted_end() -> None:
+    text = f'$ git diff\n@@ -1,2 +1,3 @@\n a\n+    "{XID}",\n b\n{XID}\n'
+    assert _lines(text) == {2, 3, 4, 5}
+
+
+def test_help_is_quoted_and_the_error_below_is_not() -> None:
+    text = 'usage: train.py [-h]\n\noptions:\n  -h, --help  show\n  --oom  what to do on "CUDA out of memory"\ntrain.py: error: x\n'
+    assert _lines(text) == {3, 4, 5}
+
+
+def test_a_handbook_is_quoted_and_a_report_is_not() -> None:
+    handbook = f"# GPU runbook\n\nIf the kernel log shows\n\n    {XID}\n\nthen drain the node.\n"
+    report = f"# GPU lost on node 7\n\nIf you need more, ask.\n\n    {XID}\n"
+    assert _lines(handbook) == set(range(1, 9))
+    assert _lines(report) == set()
+    assert _lines(report.replace("[", "("), "README.md") == set(range(1, 7))
+    assert _lines(report + "2026-02-02 10:00:00 died\n", "README.md") == set()
+
+
+def test_a_search_through_sources_is_quoted_up_to_the_next_command() -> None:
+    text = f'$ grep -rn fallen src\nsrc/watch.py:3:    "{XID}",\n$ dmesg | tail -1\n[1.000000] {XID}\n'
+    assert _lines(text) == {1, 2}
+
+
+def test_dates() -> None:
+    text = "Tue Mar 10 09:12:00 2026\nThu 12 Feb 2026 09:00:01 AM CET\nTimestamp      : Tue Mar 10 09:12:00 2026\nTue Mar 10 09:12:00\n"
+    assert [f.fields["seconds"] for f in parse_date(Document("x", text))] == [1773133920.0, 1770886801.0, 1773133920.0]
+    assert any(parse(entry, Document("x", text)) for entry in parsers_for(text) if entry.name == "date")
