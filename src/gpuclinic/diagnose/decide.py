@@ -7,6 +7,7 @@ from gpuclinic.knowledge.graph import Edge, edge_between
 
 EARLIER_BY = 60.0
 """A cause may be logged up to this many seconds after its consequence: loggers buffer, clocks differ."""
+_REBOOT_SEEN = 1800.0
 _BELIEVED = 0.5
 _SEEN = 0.3
 _LEAST = 0.15
@@ -60,6 +61,8 @@ def explains(cause: Candidate, other: Candidate) -> bool:
         lag = _without_zone_shift(other.moment.seconds - cause.moment.seconds, same_source=bool(cause.sources & other.sources))
         if lag < 0 and other.moment.earliest:
             lag = 0.0  # the other's line is later than its stamp by an unknown time
+        if cause.cause == "host.unexpected_reboot" and -_REBOOT_SEEN <= lag < 0:
+            lag = 0.0  # a reboot is seen only when the machine is back
         if lag < -EARLIER_BY and cause.moment.clock != "wall":
             return False
         if lag < -EARLIER_BY and abs(lag) < 300 * 86400:  # a stamp a year off is a clock problem, not an order
@@ -89,7 +92,8 @@ def _same_subject(edge: Edge, cause: Candidate, other: Candidate) -> bool:
 
 def same_host(first: str, second: str) -> bool:
     """Host names agree, with or without domain."""
-    return first == second or first.split(".")[0].lower() == second.split(".")[0].lower()
+    short, other = (name.split(".")[0].lower().replace("[", "").replace("]", "") for name in (first, second))
+    return first == second or short == other
 
 
 def rank(candidates: list[Candidate]) -> list[Candidate]:

@@ -120,14 +120,16 @@ def _address_of_bmc(candidates: list[Candidate]) -> None:
 
 
 def _noise_of_links(candidates: list[Candidate], reading: Reading) -> None:
-    """A few corrected link errors are nothing; a storm of them is a bad link."""
+    """A few corrected errors of a link or of host memory are nothing; a storm of them is a bad link."""
     for candidate in candidates:
-        if candidate.cause != "hw.pcie.bus_error" or any(s.fatal or not s.id.startswith("aer.") for s in candidate.supports):
+        of_link = candidate.cause == "hw.pcie.bus_error" and all(s.id.startswith("aer.") for s in candidate.supports)
+        of_host = candidate.cause == "hw.host.machine_check"
+        if not (of_link or of_host) or any(s.fatal for s in candidate.supports):
             continue
         most = max((reading.counts.get(s.id, s.count) for s in candidate.supports), default=0)
         if most < _FEW:
             candidate.strength = min(candidate.strength, _HINT)
-        elif most >= _STORM and candidate.strength > _HINT / 2:
+        elif of_link and most >= _STORM and candidate.strength > _HINT / 2:
             candidate.strength = max(candidate.strength, _LIKELY)
 
 
