@@ -105,9 +105,13 @@ def rank(candidates: list[Candidate]) -> list[Candidate]:
     return roots
 
 
+_ONLY_WAIT = frozenset({"net.collective_timeout", "net.remote_rank_died", "sched.slurm_limit", "app.hang"})
+"""Consequences whose rank is that of somebody who waited: asked for an identity last."""
+
+
 def _victims(root: Candidate, followers: list[Candidate]) -> None:
     """A cause that names no process (a file system, a card) is about the process in which it was seen first."""
-    followers.sort(key=lambda c: (-c.strength, c.order))
+    followers.sort(key=lambda c: (c.cause in _ONLY_WAIT, -c.strength, c.order))
     for name, other in (("pid", "rank"), ("rank", "pid")):
         if getattr(root, name) is None:
             agreeing = [c for c in followers if getattr(root, other) in (None, getattr(c, other)) or getattr(c, other) is None]

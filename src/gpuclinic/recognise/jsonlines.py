@@ -24,6 +24,10 @@ _DECODER = msgspec.json.Decoder()
 _MOST_PRETTY = 4 << 20
 
 
+_MOST_FIELDS, _LONGEST_FIELD = 24, 300
+"""How many further fields of a record are kept behind its message, as key=value, and how much of each."""
+
+
 def unwrap(text: str) -> str | None:
     """The plain text of a log wrapped in JSON, or None where the text is no such log."""
     start = text.lstrip()[:1]
@@ -128,7 +132,10 @@ def _plain(row: dict[str, Any]) -> str | None:
     if message is None:
         return None
     when = next((str(row[k]) for k in _TIMES if isinstance(row.get(k), (str, int, float))), "")
+    known = {key for key in row if row[key] is message or key in _EXTRAS or str(row[key]) == when}
     extra = " ".join(f"{k}={row[k]}" for k in _EXTRAS if isinstance(row.get(k), (str, int, float)))
+    rest = [f"{k}={row[k]}" for k in row if k not in known and isinstance(row[k], (str, int, float))][:_MOST_FIELDS]
+    message = f"{message} {' '.join(r[:_LONGEST_FIELD] for r in rest)}".rstrip()
     return f"{when} {extra} {message}".strip()
 
 
