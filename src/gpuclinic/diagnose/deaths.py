@@ -116,6 +116,16 @@ def add_deaths(pool: Pool, deaths: list[Death]) -> None:
         pool.add(cause, support, host=None, source=first.places[0].source, subject={})
 
 
+def add_exit_codes(pool: Pool, deaths: list[Death]) -> None:
+    """The first process that ended with an exit code of its own: a hint that the program itself gave up."""
+    first = next((d for d in deaths if d.number is None and d.exit is not None and 0 < d.exit < _SHELL_BASE), None)
+    if first is not None:
+        support = Support(
+            id="death.exit_code", worth=0.3, places=first.places[:3], moment=first.moment, order=first.order, pid=first.pid, rank=first.rank,
+        )  # fmt: skip
+        pool.add("app.exception", support, host=None, source=first.places[0].source, subject={})
+
+
 def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
     """Gives the candidates of memory kills the rank of the victim, and the launcher's line as further evidence."""
     by_pid = {d.pid: d for d in deaths if d.pid is not None}

@@ -7,7 +7,7 @@ import time as _time
 import msgspec
 
 from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signals
-from gpuclinic.diagnose.deaths import add_deaths, find_deaths
+from gpuclinic.diagnose.deaths import add_deaths, add_exit_codes, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.library_bugs import add_library_bugs
@@ -60,6 +60,7 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_stalled_saves(pool, reading)
     deaths = find_deaths(reading, pool)
     add_deaths(pool, deaths)
+    add_exit_codes(pool, deaths)
     add_sharing(pool, reading)
     add_intrusion(pool, reading)
     candidates = refine(pool.all(), pool, reading)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.deaths import table_pairs
+from gpuclinic.diagnose.decide import same_host
 from gpuclinic.model import Fact, Signal
 
 _ONE_PROCESS = re.compile(r"--(?:nproc[_-]per[_-]node|num_processes)[= ]1\b")
@@ -28,12 +29,16 @@ class People:
         self._pid_bus: dict[int, set[str]] = {}
         self._pid_index: dict[int, set[int]] = {}
         self._rank_of_source: dict[str, set[int]] = {}
+        self._ranks_on: dict[str, dict[str | None, tuple[int, int | None]]] = {}
         signals = list(signals)
         pairs = table_pairs(signals)
         for signal in signals:
             self._from_signal(signal, pairs.get(signal.order))
             if signal.signature == "elastic.launch":
                 self._from_launch(signal)
+            elif signal.signature == "nccl.init_rank" and "bus" in signal.groups and signal.rank is not None:
+                address = nccl_bus_address(signal.groups["bus"])
+                self._ranks_on.setdefault(address, {})[signal.host] = (signal.rank, signal.pid)
         for fact in facts:
             if fact.kind == "gpu":
                 self._from_gpu(fact.fields)
@@ -106,6 +111,12 @@ class People:
         """The index of a PCI address, where only one is named."""
         return _only(self._bus_index.get(bus))
 
+    def rank_on(self, bus: str, host: str | None) -> tuple[int, int | None] | None:
+        """(rank, pid) of the process that NCCL saw on a card; with several nodes only where the host is told."""
+        found = self._ranks_on.get(bus, {})
+        mine = {who for name, who in found.items() if host is None or name is None or same_host(name, host)}
+        return _only(mine or (set(found.values()) if len(found) == 1 else set()))
+
     def complete(self, candidate: Candidate, *, device_level: bool) -> None:
         """Fills the identities of a candidate that follow from those it has."""
         if candidate.rank is None and candidate.pid is None:
@@ -121,6 +132,8 @@ class People:
             candidate.gpu_index = _only(self._pid_index.get(candidate.pid))
         if candidate.gpu is None and candidate.gpu_index is not None and candidate.cause.startswith(_BY_ADDRESS):
             candidate.gpu = self.bus_of(candidate.gpu_index)  # elsewhere the index may be CUDA's own, which need not be nvidia-smi's
+        if candidate.gpu is not None and candidate.rank is None and candidate.pid is None and candidate.cause.startswith("hw."):
+            candidate.rank, candidate.pid = self.rank_on(candidate.gpu, candidate.host) or (None, None)
         if candidate.gpu is not None:
             candidate.gpu_index = candidate.gpu_index if candidate.gpu_index is not None else self.index_of(candidate.gpu)
             candidate.gpu_uuid = candidate.gpu_uuid or self._bus_uuid.get(candidate.gpu)
@@ -129,6 +142,16 @@ class People:
 
 
 T = TypeVar("T")
+
+
+def nccl_bus_address(text: str) -> str:
+    """NCCL's busId, which packs domain, bus, device and function into one hexadecimal number, as an address.
+
+    >>> nccl_bus_address("9b000"), nccl_bus_address("100043000")
+    ('0000:9b:00.0', '1000:43:00.0')
+    """
+    value = int(text, 16)
+    return f"{value >> 20:04x}:{value >> 12 & 0xFF:02x}:{value >> 4 & 0x1F:02x}.{value & 7}"
 
 
 def _only(values: set[T] | None) -> T | None:
