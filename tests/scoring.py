@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIGURES = ("top1", "top3", "evidence", "gpu", "pid", "rank", "action")
 
@@ -34,7 +36,9 @@ def judge(case: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         "top1": right,
         "top3": right or bool({c["id"] for c in causes[:3]} & expected),
         "evidence": any(e in shown for e in case["evidence"]) if case.get("evidence") and known else None,
-        "gpu": any(_gpu(g) == _gpu(first.get("gpu")) for g in _listed(case["gpu"])) if case.get("gpu") is not None else None,
+        "gpu": any(_gpu(g) == _gpu(first.get("gpu")) for g in _listed(case["gpu"]))
+        if case.get("gpu") is not None
+        else None,
         "pid": first.get("pid") == case["pid"] if case.get("pid") is not None else None,
         "rank": first.get("rank") == case["rank"] if case.get("rank") is not None else None,
         "action": first.get("action") in _actions(case) if case.get("action") and known else None,

@@ -23,7 +23,9 @@ def spans(line: str) -> str:
         if part.startswith("\x1b["):
             codes = part[2:-1].split(";")
             colour = next((COLOURS[c] for c in codes if c in COLOURS), None)
-            style = (f' fill="{colour}"' if colour else ' opacity="0.72"' if "2" in codes else "") + (' font-weight="bold"' if "1" in codes else "")
+            style = (f' fill="{colour}"' if colour else ' opacity="0.72"' if "2" in codes else "") + (
+                ' font-weight="bold"' if "1" in codes else ""
+            )
         elif part:
             out.append(f"<tspan{style}>{html.escape(part)}</tspan>")
     return "".join(out)
@@ -34,7 +36,8 @@ def picture(text: str, command: str, width: int) -> str:
     lines = [f"\x1b[1;32m$\x1b[0m {command}", "", *text.rstrip("\n").split("\n")]
     height = MARGIN * 2 + LINE * len(lines)
     rows = "".join(
-        f'<text x="{MARGIN}" y="{MARGIN + LINE * (n + 1) - 5}" xml:space="preserve">{spans(line)}</text>\n' for n, line in enumerate(lines)
+        f'<text x="{MARGIN}" y="{MARGIN + LINE * (n + 1) - 5}" xml:space="preserve">{spans(line)}</text>\n'
+        for n, line in enumerate(lines)
     )
     wide = int(MARGIN * 2 + COLUMN * width)
     return (

@@ -18,7 +18,9 @@ def main() -> None:
     parser.add_argument("-v", action="store_true")
     options = parser.parse_args()
     marks = []
-    for folder in sorted(p.parent for root in options.cases for p in root.glob("*/case.json") if options.only in p.parent.name):
+    for folder in sorted(
+        p.parent for root in options.cases for p in root.glob("*/case.json") if options.only in p.parent.name
+    ):
         case = json.loads((folder / "case.json").read_text())
         answer = answer_for(folder)
         mark = judge(case, answer)
@@ -27,8 +29,10 @@ def main() -> None:
         if wrong or options.v:
             first = (answer["causes"] or [{}])[0]
             others = [f"{c['id']}:{c['role'][:1]}:{c['confidence']:.2f}" for c in answer["causes"][1:5]]
-            print(f"{'MISS' if not mark['top1'] else 'part' if wrong else 'ok  '} {folder.name}: {mark['named']} {mark['confidence']:.2f} want {case['cause']}"
-                  f" | wrong {','.join(wrong)} | gpu {first.get('gpu')} pid {first.get('pid')} rank {first.get('rank')} act {first.get('action')} | {' '.join(others)}")
+            print(
+                f"{'MISS' if not mark['top1'] else 'part' if wrong else 'ok  '} {folder.name}: {mark['named']} {mark['confidence']:.2f} want {case['cause']}"
+                f" | wrong {','.join(wrong)} | gpu {first.get('gpu')} pid {first.get('pid')} rank {first.get('rank')} act {first.get('action')} | {' '.join(others)}"
+            )
     for key, value in figures(marks).items():
         print(f"{key} {value:.1f}", end="  ")
     print(f"({len(marks)} cases)")

@@ -21,7 +21,9 @@ CAUSE_FIELDS = {
 
 def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-c", "from gpuclinic.cli.main import entry; entry()", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C.UTF-8", **environment})
+    return subprocess.run(
+        command, input=stdin, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C.UTF-8", **environment}
+    )
 
 
 def answer(*arguments: str, stdin: bytes = b"") -> dict[str, Any]:
@@ -55,7 +57,21 @@ def test_what_looks_bad_but_is_fine_is_left_alone() -> None:
 
 def test_the_json_has_every_field_of_the_contract() -> None:
     found = answer(str(EXAMPLES / "lost-gpu"))
-    assert {"schema", "kind", "version", "host", "boot_id", "time", "lang", "outcome", "causes", "fingerprint", "read", "not_read", "missing"} <= found.keys()
+    assert {
+        "schema",
+        "kind",
+        "version",
+        "host",
+        "boot_id",
+        "time",
+        "lang",
+        "outcome",
+        "causes",
+        "fingerprint",
+        "read",
+        "not_read",
+        "missing",
+    } <= found.keys()
     assert (found["schema"], found["kind"], found["lang"]) == (1, "why", "en")
     root = found["causes"][0]
     assert root.keys() >= CAUSE_FIELDS
@@ -85,7 +101,9 @@ def test_the_same_fault_has_the_same_fingerprint_on_another_host_and_day(tmp_pat
     assert len(prints) == 1
 
 
-@pytest.mark.parametrize("form", [[], ["--markdown"], ["--oneline"], ["-v"], ["--lang", "zh"], ["--lang", "zh", "--oneline"]])
+@pytest.mark.parametrize(
+    "form", [[], ["--markdown"], ["--oneline"], ["-v"], ["--lang", "zh"], ["--lang", "zh", "--oneline"]]
+)
 def test_forms_for_people(form: list[str]) -> None:
     done = run("why", *form, str(EXAMPLES / "lost-gpu"))
     assert done.returncode == 0
@@ -131,7 +149,9 @@ def test_nothing_that_can_be_read_is_exit_3(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_makes_no_noise() -> None:
-    command = f"{sys.executable} -c 'from gpuclinic.cli.main import entry; entry()' why -v {EXAMPLES / 'lost-gpu'} | head -1"
+    command = (
+        f"{sys.executable} -c 'from gpuclinic.cli.main import entry; entry()' why -v {EXAMPLES / 'lost-gpu'} | head -1"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
     assert b"Traceback" not in done.stderr
     assert b"BrokenPipe" not in done.stderr

@@ -1,6 +1,6 @@
 """Faults that only two runs, two hosts or two logs tell together."""
 
-# ruff: noqa: E501 - logs have long lines
+
 from __future__ import annotations
 
 import io

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pytest
 
 from gpuclinic.clinic import Answer, examine
-from gpuclinic.diagnose.collectives import blame  # noqa: F401 - the module under test in the desync cases
 from gpuclinic.diagnose.deaths import signal_number
 from gpuclinic.diagnose.generic import rises
 from gpuclinic.diagnose.memory import size_in_bytes
 from gpuclinic.observe import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Texts:
@@ -45,7 +46,7 @@ OOM_KERNEL = (
     "[Thu Jun 18 03:17:43 2026] oom-kill:constraint={kind},nodemask=(null),cpuset=/,mems_allowed=0,task_memcg=/a,task=python3,pid={pid},uid=0\n"
     "[Thu Jun 18 03:17:43 2026] {text}: Killed process {pid} (python3) total-vm:9kB, anon-rss:8kB, file-rss:1kB, shmem-rss:0kB\n"
 )
-WORKER_KILLED = "E0618 03:17:45.372000 2210 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 2302) of binary: python\n"  # noqa: E501
+WORKER_KILLED = "E0618 03:17:45.372000 2210 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 2302) of binary: python\n"
 
 
 @pytest.mark.parametrize(
@@ -122,13 +123,30 @@ def test_texts_of_both_languages() -> None:
 
 @pytest.mark.parametrize(
     ("groups", "number"),
-    [({"exit": "-9"}, 9), ({"exit": "137"}, 9), ({"signal": "SIGSEGV"}, 11), ({"signal": "Killed"}, 9), ({"exit": "1"}, None), ({"signal": "段错误"}, 11)],
+    [
+        ({"exit": "-9"}, 9),
+        ({"exit": "137"}, 9),
+        ({"signal": "SIGSEGV"}, 11),
+        ({"signal": "Killed"}, 9),
+        ({"exit": "1"}, None),
+        ({"signal": "段错误"}, 11),
+    ],
 )
 def test_signal_number(groups: dict[str, str], number: int | None) -> None:
     assert signal_number(groups) == number
 
 
-@pytest.mark.parametrize(("text", "size"), [("1.50 GiB", 1.5 * 1024**3), ("64.00 MiB", 64 * 1024**2), ("123", 123.0), ("0 bytes", 0.0), ("?", None), (None, None)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1.50 GiB", 1.5 * 1024**3),
+        ("64.00 MiB", 64 * 1024**2),
+        ("123", 123.0),
+        ("0 bytes", 0.0),
+        ("?", None),
+        (None, None),
+    ],
+)
 def test_size_in_bytes(text: str | None, size: float | None) -> None:
     assert size_in_bytes(text) == size
 

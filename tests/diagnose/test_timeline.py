@@ -48,7 +48,7 @@ def test_new_year_without_any_year_keeps_the_order() -> None:
 
 
 @given(
-    st.datetimes(dt.datetime(2001, 1, 1), dt.datetime(2050, 1, 1)),  # noqa: DTZ001
+    st.datetimes(dt.datetime(2001, 1, 1), dt.datetime(2050, 1, 1)),
     st.lists(st.integers(0, 40 * 86400), min_size=2, max_size=12),
 )
 def test_order_survives_missing_years(start: dt.datetime, steps: list[int]) -> None:

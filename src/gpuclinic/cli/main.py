@@ -59,7 +59,9 @@ def build_parser() -> argparse.ArgumentParser:
         "why", help="name the root cause from logs, bundles and tool output", formatter_class=raw, epilog=WHY_EXAMPLES,
         description="Names the root cause from whatever files you have, with the lines that prove it and the one thing to do now.",
     )  # fmt: skip
-    why.add_argument("paths", nargs="*", metavar="PATH", help="file, folder, archive, snapshot, or - for standard input")
+    why.add_argument(
+        "paths", nargs="*", metavar="PATH", help="file, folder, archive, snapshot, or - for standard input"
+    )
     why.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
     form = why.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
@@ -80,7 +82,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lang", choices=("en", "zh"), help="language of the answer (default: from the locale; English under --json)")
+    parser.add_argument(
+        "--lang", choices=("en", "zh"), help="language of the answer (default: from the locale; English under --json)"
+    )
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
 
 
@@ -110,7 +114,7 @@ def entry() -> NoReturn:
     except MemoryError:
         sys.stderr.write("gpuclinic: out of memory\n")
         code = EXIT_OURS
-    except Exception as problem:  # noqa: BLE001 - the last door: named, reported, exit 70
+    except Exception as problem:
         from gpuclinic.model import UserError
 
         if isinstance(problem, UserError):
@@ -122,7 +126,7 @@ def entry() -> NoReturn:
             where = problem.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
-            place = f"{os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where else "?"  # noqa: PTH119
+            place = f"{where.tb_frame.f_code.co_filename.rsplit("/", 1)[-1]}:{where.tb_lineno}" if where else "?"
             sys.stderr.write(
                 f"gpuclinic: a fault of gpuclinic itself ({type(problem).__name__} at {place}: {str(problem)[:200]}); "
                 f"please report it at {REPORT_TO} (GPUCLINIC_DEBUG=1 shows more)\n"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
 from gpuclinic.model import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
 
 
 def run_why(options: argparse.Namespace) -> int:
@@ -18,7 +21,9 @@ def run_why(options: argparse.Namespace) -> int:
         paths.append(options.host)
     if not paths:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UserError("name a file, a folder or an archive, or - for standard input; examining this machine comes with `gpuclinic check`")
+            raise UserError(
+                "name a file, a folder or an archive, or - for standard input; examining this machine comes with `gpuclinic check`"
+            )
         paths = ["-"]
     if paths.count("-") > 1:
         raise UserError("standard input can be read only once")
@@ -50,7 +55,12 @@ def run_why(options: argparse.Namespace) -> int:
     else:
         from gpuclinic.report.terminal import why_text
 
-        colour = sys.stdout.isatty() and not options.no_color and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        colour = (
+            sys.stdout.isatty()
+            and not options.no_color
+            and "NO_COLOR" not in os.environ
+            and os.environ.get("TERM") != "dumb"
+        )
         sys.stdout.write(why_text(answer, colour=colour, width=text_width(), verbose=options.verbose))
     return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
 

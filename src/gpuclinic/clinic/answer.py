@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuclinic.diagnose.candidates import Candidate, Support
-from gpuclinic.diagnose.timeline import Timeline
-from gpuclinic.knowledge import CauseInfo
 from gpuclinic.knowledge.actions import action_step
 from gpuclinic.knowledge.causes import cause_info
 from gpuclinic.model import Cause, NotRead, ReadItem, Where
 from gpuclinic.recognise.decoding import printable
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate, Support
+    from gpuclinic.diagnose.timeline import Timeline
+    from gpuclinic.knowledge import CauseInfo
 
 _SHELL_SAFE = re.compile(r"[\w:.@/+,-]{1,200}", re.ASCII)
 MOST_EVIDENCE = 8
@@ -62,7 +64,11 @@ def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: st
     values = _values(candidate, best)
     suffix = "zh" if lang == "zh" else "en"
     titles = [fill(s.texts.get(f"title_{suffix}", ""), {**values, **s.groups}) for s in best]
-    title = next((t for t in titles if t), "") or fill(getattr(info, f"title_{suffix}"), values) or str(getattr(info, f"title_{suffix}"))
+    title = (
+        next((t for t in titles if t), "")
+        or fill(getattr(info, f"title_{suffix}"), values)
+        or str(getattr(info, f"title_{suffix}"))
+    )
     steps = _steps(candidate, info, best, values, suffix)
     return Cause(
         key=key, role=role, id=candidate.cause, confidence=sure, domain=info.domain, title=printable(title)[:300],
@@ -73,13 +79,17 @@ def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: st
     )  # fmt: skip
 
 
-def _steps(candidate: Candidate, info: CauseInfo, best: list[Support], values: dict[str, Any], suffix: str) -> list[dict[str, str]]:
+def _steps(
+    candidate: Candidate, info: CauseInfo, best: list[Support], values: dict[str, Any], suffix: str
+) -> list[dict[str, str]]:
     """What to do in order: the case's own advice, its action where that is not the cause's usual one, then the cause's steps."""
     steps: list[dict[str, str]] = []
 
     def add(text: str, command: str, risk: str, places: dict[str, Any]) -> None:
         if text and all(text != s["text"] for s in steps):
-            steps.append({"text": text, "command": fill(command, {k: _harmless(v) for k, v in places.items()}), "risk": risk})
+            steps.append(
+                {"text": text, "command": fill(command, {k: _harmless(v) for k, v in places.items()}), "risk": risk}
+            )
 
     if candidate.action and candidate.action != info.action:
         step = action_step(candidate.action)
@@ -101,7 +111,9 @@ def _harmless(value: Any) -> str:
 
 def _named_gpu(candidate: Candidate) -> str | None:
     """The address; for what an application said of its own device, the index it used (CUDA's order need not be the bus's)."""
-    if candidate.gpu_index is not None and candidate.cause.startswith(("app.cuda_oom", "compat.", "app.visible", "app.vram", "process.orphan")):
+    if candidate.gpu_index is not None and candidate.cause.startswith(
+        ("app.cuda_oom", "compat.", "app.visible", "app.vram", "process.orphan")
+    ):
         return str(candidate.gpu_index)
     return candidate.gpu or _index_text(candidate)
 
@@ -114,7 +126,12 @@ def _values(candidate: Candidate, best: list[Support]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for support in reversed(best[:4]):
         values.update(support.groups)
-    known = {"gpu": candidate.gpu or _index_text(candidate), "gpu_index": candidate.gpu_index, "pid": candidate.pid, "rank": candidate.rank}
+    known = {
+        "gpu": candidate.gpu or _index_text(candidate),
+        "gpu_index": candidate.gpu_index,
+        "pid": candidate.pid,
+        "rank": candidate.rank,
+    }
     known |= {"host": candidate.host, "uuid": candidate.gpu_uuid}
     values.update({k: v for k, v in known.items() if v is not None})
     return values

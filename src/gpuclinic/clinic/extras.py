@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuclinic.diagnose.candidates import Candidate
-from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.memory import Numbers, processes_on
-from gpuclinic.diagnose.timeline import Timeline
-from gpuclinic.model import Fact, Signal
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.diagnose.timeline import Timeline
+    from gpuclinic.model import Fact, Signal
 
 _PROGRESS = ("run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.hf_log")
 _CHANGES_BEFORE = 14 * 86400.0
 _MOST_CHANGES = 6
 _NODE_FAULTS = ("hw.", "kernel.", "driver.", "host.unexpected", "storage.io_error", "net.ib_port", "net.ib_errors")
-_RELEVANT = ("nvidia", "cuda", "linux-image", "linux-headers", "linux-modules", "kernel", "torch", "nccl", "cudnn", "docker", "containerd", "dkms", "mlnx", "ofed", "driver", "fabricmanager", "firmware", "systemd", "slurm", "tensorflow", "jax", "triton", "vllm")  # fmt: skip
+_RELEVANT = (
+    "nvidia", "cuda", "linux-image", "linux-headers", "linux-modules", "kernel", "torch", "nccl", "cudnn", "docker", "containerd", "dkms",
+    "mlnx", "ofed", "driver", "fabricmanager", "firmware", "systemd", "slurm", "tensorflow", "jax", "triton", "vllm",
+)  # fmt: skip
 _TEXTS = {
     "en": {
         "oom": "GPU memory at the failure: {parts}.",
@@ -67,27 +72,57 @@ def _memory(root: Candidate, reading: Reading, words: dict[str, str], notes: lis
     first = min((s.order for s in root.supports), default=0)
     near = [s for s in reading.signals if abs(s.order - first) < 60 and ("need" in s.groups or "oom" in s.signature)]
     values = Numbers(near[:12]).values
-    parts = [words[k].format(v=human_size(values[k])) for k in ("need", "free", "total", "used", "allocated", "unallocated", "others") if k in values]
+    parts = [
+        words[k].format(v=human_size(values[k]))
+        for k in ("need", "free", "total", "used", "allocated", "unallocated", "others")
+        if k in values
+    ]
     if parts:
         notes.append(words["oom"].format(parts=", ".join(parts)))
         fields["memory_bytes"] = {k: int(v) for k, v in values.items()}
-    holders = [f for f in processes_on(reading, root.gpu_index, root.gpu if root.gpu_index is None else None) if isinstance(f.fields.get("memory_mib"), (int, float))]
+    holders = [
+        f
+        for f in processes_on(reading, root.gpu_index, root.gpu if root.gpu_index is None else None)
+        if isinstance(f.fields.get("memory_mib"), (int, float))
+    ]
     holders.sort(key=lambda f: -float(f.fields["memory_mib"] or 0))
     if holders:
-        shown = [words["holder"].format(pid=f.fields.get("pid"), name=str(f.fields.get("name"))[-30:], v=human_size(float(f.fields["memory_mib"] or 0) * 1024**2)) for f in holders[:4]]
+        shown = [
+            words["holder"].format(
+                pid=f.fields.get("pid"),
+                name=str(f.fields.get("name"))[-30:],
+                v=human_size(float(f.fields["memory_mib"] or 0) * 1024**2),
+            )
+            for f in holders[:4]
+        ]
         notes.append(words["holders"].format(parts=", ".join(shown)))
 
 
-def _checkpoint(root: Candidate, reading: Reading, timeline: Timeline, words: dict[str, str], notes: list[str], fields: dict[str, Any]) -> None:
+def _checkpoint(
+    root: Candidate,
+    reading: Reading,
+    timeline: Timeline,
+    words: dict[str, str],
+    notes: list[str],
+    fields: dict[str, Any],
+) -> None:
     """The last checkpoint that a log reports as saved, and what ran after it."""
-    saved = [s for s in reading.signals if s.signature == "run.checkpoint_saved" and s.where.source in _job_sources(root, reading)]
+    saved = [
+        s
+        for s in reading.signals
+        if s.signature == "run.checkpoint_saved" and s.where.source in _job_sources(root, reading)
+    ]
     if not saved:
         return
     last = saved[-1]
     what = last.groups.get("path") or last.groups.get("step") or last.where.text[-120:]
     notes.append(words["checkpoint"].format(what=f"{what} ({last.where.source}:{last.where.line})"))
     fields["last_checkpoint"] = {"what": what, "source": last.where.source, "line": last.where.line}
-    after = [s for s in reading.signals if s.where.source == last.where.source and s.order > last.order and s.signature in _PROGRESS]
+    after = [
+        s
+        for s in reading.signals
+        if s.where.source == last.where.source and s.order > last.order and s.signature in _PROGRESS
+    ]
     lost = _span(last, after[-1] if after else None, root, timeline)
     if lost:
         notes.append(words["lost"].format(v=lost))
@@ -103,7 +138,12 @@ def _span(saved: Signal, last: Signal | None, root: Candidate, timeline: Timelin
     """The time, else the steps, between a checkpoint and the last sign of work."""
     first = timeline.clock(saved)
     end = timeline.clock(last) if last is not None else root.moment
-    if first is not None and end is not None and first.clock == end.clock and 0 < end.seconds - first.seconds < 30 * 86400:
+    if (
+        first is not None
+        and end is not None
+        and first.clock == end.clock
+        and 0 < end.seconds - first.seconds < 30 * 86400
+    ):
         return str(datetime.timedelta(seconds=round(end.seconds - first.seconds)))
     begin, stop = saved.groups.get("step", ""), (last.groups.get("step", "") if last is not None else "")
     if begin.isdigit() and stop.isdigit() and int(stop) > int(begin):
@@ -111,7 +151,9 @@ def _span(saved: Signal, last: Signal | None, root: Candidate, timeline: Timelin
     return ""
 
 
-def _resubmit(root: Candidate, reading: Reading, words: dict[str, str], notes: list[str], fields: dict[str, Any]) -> None:
+def _resubmit(
+    root: Candidate, reading: Reading, words: dict[str, str], notes: list[str], fields: dict[str, Any]
+) -> None:
     """A line to paste that keeps the next run off the broken node or card."""
     if not root.cause.startswith(_NODE_FAULTS) or root.strength < 0.5:
         return
@@ -131,7 +173,14 @@ def _resubmit(root: Candidate, reading: Reading, words: dict[str, str], notes: l
         fields["resubmit"] = line
 
 
-def _changes(root: Candidate, facts: list[Fact], timeline: Timeline, words: dict[str, str], notes: list[str], fields: dict[str, Any]) -> None:
+def _changes(
+    root: Candidate,
+    facts: list[Fact],
+    timeline: Timeline,
+    words: dict[str, str],
+    notes: list[str],
+    fields: dict[str, Any],
+) -> None:
     """Packages and settings that changed in the two weeks before the failure, newest first."""
     end = root.moment.seconds if root.moment is not None and root.moment.clock == "wall" else None
     found: list[tuple[float, Fact]] = []
@@ -139,7 +188,12 @@ def _changes(root: Candidate, facts: list[Fact], timeline: Timeline, words: dict
         if fact.kind != "change" or not any(word in f"{fact.key} {fact.fields}".lower() for word in _RELEVANT):
             continue
         when = fact.time.seconds if fact.time is not None and not fact.time.uptime else 0.0
-        if end is None or not when or (timeline.year_known and 0 <= end - when <= _CHANGES_BEFORE) or not timeline.year_known:
+        if (
+            end is None
+            or not when
+            or (timeline.year_known and 0 <= end - when <= _CHANGES_BEFORE)
+            or not timeline.year_known
+        ):
             found.append((when, fact))
     if not found:
         return

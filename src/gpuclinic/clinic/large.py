@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuclinic.recognise.scan import ReadInto, StreamScanner
     from gpuclinic.recognise.signals import SignalMaker
 
-_EDGE = 4 << 20
+_EDGE = 2 << 20
 _REGION = 16 << 20
 _WORTH_REBUILDING = 64 << 20
 _BLOCK = 1 << 18

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from gpuclinic.clinic.answer import MOST_CAUSES, MOST_EVIDENCE, Answer, build_cause, fingerprint
 from gpuclinic.clinic.extras import extras
 from gpuclinic.clinic.reading import Progress, Reader
 from gpuclinic.diagnose import diagnose
-from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.decide import confidence
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.knowledge import load
-from gpuclinic.model import Cause, Where
-from gpuclinic.observe import Host
 from gpuclinic.recognise.decoding import printable
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.model import Cause, Where
+    from gpuclinic.observe import Host
 
 _VERDICT = 0.5
 _SHOWN = 0.3
@@ -29,7 +33,9 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
     sources = {item.path: item.kind for item in reader.read}
     reading = Reading(reader.signals, reader.facts, reader.counts, sources, boots=reader.boots)
     result = diagnose(reading, knowledge)
-    answer = Answer(outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang)
+    answer = Answer(
+        outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang
+    )
     if not reader.read:
         return answer
     roots = [c for c in result.roots if confidence(c, result.roots, result.candidates) >= 0.05]
@@ -52,7 +58,11 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
 
 def _unknown_code(place: Where, lang: str) -> str:
     where = f"{place.source}:{place.line}: {place.text[:160]}"
-    return f"目录中没有的错误码，请保留原文并咨询厂商：{where}" if lang == "zh" else f"A code that no catalogue lists; keep the line and ask the vendor: {where}"
+    return (
+        f"目录中没有的错误码，请保留原文并咨询厂商：{where}"
+        if lang == "zh"
+        else f"A code that no catalogue lists; keep the line and ask the vendor: {where}"
+    )
 
 
 def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, timeline: object) -> list[Cause]:
@@ -66,7 +76,9 @@ def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, time
     causes.append(build_cause(root, "c1", "root", sure, lang, timeline))  # type: ignore[arg-type]
     causes[0] = msgspec.structs.replace(causes[0], evidence=_with_traces(causes[0].evidence, followers))
     for follower in followers[: MOST_CAUSES - 1]:
-        causes.append(build_cause(follower, f"c{len(causes) + 1}", "consequence", min(sure, follower.strength), lang, timeline))  # type: ignore[arg-type]
+        causes.append(
+            build_cause(follower, f"c{len(causes) + 1}", "consequence", min(sure, follower.strength), lang, timeline)
+        )  # type: ignore[arg-type]
     causes[0] = msgspec.structs.replace(causes[0], explains=[c.key for c in causes[1:]])
     for other in roots[1:]:
         if len(causes) >= MOST_CAUSES:

@@ -37,7 +37,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _files() -> list[Path]:
-    return sorted([*(DATA / "signatures").glob("*.toml"), *(DATA / "rules").glob("*.toml"), *(DATA / "causes").glob("*.toml")])
+    return sorted(
+        [*(DATA / "signatures").glob("*.toml"), *(DATA / "rules").glob("*.toml"), *(DATA / "causes").glob("*.toml")]
+    )
 
 
 def _stamp(files: list[Path]) -> str:

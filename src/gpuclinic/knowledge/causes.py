@@ -14,7 +14,9 @@ def _all() -> dict[str, CauseInfo]:
     for line in (DATA / "cause_ids.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         identity, layer, domain, action, meaning = line.split("\t")[:5]
         if identity not in found:
-            found[identity] = CauseInfo(identity, layer, domain, action, "critical", meaning, meaning, meaning, meaning, "cause_ids.tsv")
+            found[identity] = CauseInfo(
+                identity, layer, domain, action, "critical", meaning, meaning, meaning, meaning, "cause_ids.tsv"
+            )
     return found
 
 

@@ -35,5 +35,7 @@ def edge_between(cause: str, consequence: str) -> Edge | None:
     """The narrowest row that lets the first explain the second; None where none does. A cause never explains itself."""
     if cause == consequence:
         return None
-    found = [e for e in edges() if fnmatch.fnmatchcase(cause, e.cause) and fnmatch.fnmatchcase(consequence, e.consequence)]
+    found = [
+        e for e in edges() if fnmatch.fnmatchcase(cause, e.cause) and fnmatch.fnmatchcase(consequence, e.consequence)
+    ]
     return max(found, key=lambda e: len(e.cause) + len(e.consequence), default=None)
