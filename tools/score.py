@@ -29,10 +29,10 @@ def main() -> None:
         if wrong or options.v:
             first = (answer["causes"] or [{}])[0]
             others = [f"{c['id']}:{c['role'][:1]}:{c['confidence']:.2f}" for c in answer["causes"][1:5]]
-            print(
-                f"{'MISS' if not mark['top1'] else 'part' if wrong else 'ok  '} {folder.name}: {mark['named']} {mark['confidence']:.2f} want {case['cause']}"
-                f" | wrong {','.join(wrong)} | gpu {first.get('gpu')} pid {first.get('pid')} rank {first.get('rank')} act {first.get('action')} | {' '.join(others)}"
-            )
+            mark_text = "MISS" if not mark["top1"] else "part" if wrong else "ok  "
+            who = f"gpu {first.get('gpu')} pid {first.get('pid')} rank {first.get('rank')} act {first.get('action')}"
+            print(f"{mark_text} {folder.name}: {mark['named']} {mark['confidence']:.2f} want {case['cause']}", end="")
+            print(f" | wrong {','.join(wrong)} | {who} | {' '.join(others)}")
     for key, value in figures(marks).items():
         print(f"{key} {value:.1f}", end="  ")
     print(f"({len(marks)} cases)")

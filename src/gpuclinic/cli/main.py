@@ -126,7 +126,8 @@ def entry() -> NoReturn:
             where = problem.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
-            place = f"{where.tb_frame.f_code.co_filename.rsplit("/", 1)[-1]}:{where.tb_lineno}" if where else "?"
+            file = where.tb_frame.f_code.co_filename.rsplit("/", 1)[-1] if where else "?"
+            place = f"{file}:{where.tb_lineno}" if where else "?"
             sys.stderr.write(
                 f"gpuclinic: a fault of gpuclinic itself ({type(problem).__name__} at {place}: {str(problem)[:200]}); "
                 f"please report it at {REPORT_TO} (GPUCLINIC_DEBUG=1 shows more)\n"

@@ -9,7 +9,28 @@ import msgspec
 Scalar = str | int | float | bool | None
 
 ACTIONS = frozenset(
-    ["restart_app", "fix_app", "reset_gpu", "reboot", "rma", "reseat_or_power", "cool", "reinstall_driver", "change_version", "fix_config", "free_memory", "add_memory", "kill_process", "network_fix", "storage_fix", "drain_node", "isolate_host", "contact_vendor", "collect_evidence", "none"]
+    [
+        "restart_app",
+        "fix_app",
+        "reset_gpu",
+        "reboot",
+        "rma",
+        "reseat_or_power",
+        "cool",
+        "reinstall_driver",
+        "change_version",
+        "fix_config",
+        "free_memory",
+        "add_memory",
+        "kill_process",
+        "network_fix",
+        "storage_fix",
+        "drain_node",
+        "isolate_host",
+        "contact_vendor",
+        "collect_evidence",
+        "none",
+    ]
 )
 """The remedies another program may meet in `action`; see docs/contract.md."""
 

@@ -14,7 +14,7 @@ _KEEP = 12
 def cache_folder() -> Path | None:
     """Our folder under XDG_CACHE_HOME, made if need be; None where none can be had or it is another user's."""
     base = os.environ.get("XDG_CACHE_HOME") or ""
-    root = Path(base) if base.startswith("/") else Path(os.path.expanduser("~/.cache"))
+    root = Path(base) if base.startswith("/") else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111 - the Path method raises without a home
     folder = root / "gpuclinic"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
