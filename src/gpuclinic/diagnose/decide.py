@@ -112,9 +112,10 @@ _ONLY_WAIT = frozenset({"net.collective_timeout", "net.remote_rank_died", "sched
 def _victims(root: Candidate, followers: list[Candidate]) -> None:
     """A cause that names no process (a file system, a card) is about the process in which it was seen first."""
     followers.sort(key=lambda c: (c.cause in _ONLY_WAIT, -c.strength, c.order))
+    near = [c for c in followers if not (root.gpus and c.gpus) or set(root.gpus) & set(c.gpus)]  # not who used another card
     for name, other in (("pid", "rank"), ("rank", "pid")):
         if getattr(root, name) is None:
-            agreeing = [c for c in followers if getattr(root, other) in (None, getattr(c, other)) or getattr(c, other) is None]
+            agreeing = [c for c in near if getattr(root, other) in (None, getattr(c, other)) or getattr(c, other) is None]
             setattr(root, name, next((getattr(c, name) for c in agreeing if getattr(c, name) is not None), None))
     cards = {g for c in followers if c.strength >= _BELIEVED for g in (*c.gpus, c.gpu) if g}
     if root.gpu is None and root.gpu_index is None and root.cause.startswith(_OF_A_CARD) and len(cards) == 1:
