@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from scoring import answer_for, figures, judge
 
 INCIDENTS = Path(__file__).parent / "incidents"
-LEAST = {"top1": 95.0, "evidence": 90.0, "gpu": 85.0, "pid": 85.0, "rank": 85.0, "action": 88.0, "sure": 97.0, "calm": 100.0}
+LEAST = {
+    "top1": 95.0,
+    "evidence": 90.0,
+    "gpu": 85.0,
+    "pid": 85.0,
+    "rank": 85.0,
+    "action": 88.0,
+    "sure": 97.0,
+    "calm": 100.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,5 +42,7 @@ def test_figures(marks: dict[str, dict[str, Any]], figure: str) -> None:
 
 
 def test_no_harmless_case_is_accused(marks: dict[str, dict[str, Any]]) -> None:
-    accused = {name: (m["named"], m["confidence"]) for name, m in marks.items() if m["harmless"] and m["confidence"] >= 0.5}
+    accused = {
+        name: (m["named"], m["confidence"]) for name, m in marks.items() if m["harmless"] and m["confidence"] >= 0.5
+    }
     assert not accused

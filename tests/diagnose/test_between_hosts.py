@@ -1,6 +1,5 @@
 """Faults that only two runs, two hosts or two logs tell together."""
 
-
 from __future__ import annotations
 
 import io

@@ -136,7 +136,7 @@ def test_dmesg_h_adds_up() -> None:
     assert relative_stamps("[  +0.5] no\n") == {}
 
 
-moments = st.datetimes(dt.datetime(1990, 1, 1), dt.datetime(2060, 1, 1)).map(lambda d: d.replace(tzinfo=UTC))  # noqa: DTZ001
+moments = st.datetimes(dt.datetime(1990, 1, 1), dt.datetime(2060, 1, 1)).map(lambda d: d.replace(tzinfo=UTC))
 
 
 @given(

@@ -17,6 +17,7 @@ from gpuclinic.recognise.decoding import printable
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.timeline import Timeline
     from gpuclinic.model import Cause, Where
     from gpuclinic.observe import Host
 
@@ -65,7 +66,7 @@ def _unknown_code(place: Where, lang: str) -> str:
     )
 
 
-def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, timeline: object) -> list[Cause]:
+def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, timeline: Timeline) -> list[Cause]:
     causes: list[Cause] = []
     if not roots:
         return causes
@@ -73,19 +74,19 @@ def _causes(roots: list[Candidate], candidates: list[Candidate], lang: str, time
     sure = confidence(root, roots, candidates)
     followers = [c for c in candidates if c.explained_by is not None and _leads_to(c, root)]
     followers.sort(key=lambda c: (-c.strength, c.order))
-    causes.append(build_cause(root, "c1", "root", sure, lang, timeline))  # type: ignore[arg-type]
+    causes.append(build_cause(root, "c1", "root", sure, lang, timeline))
     causes[0] = msgspec.structs.replace(causes[0], evidence=_with_traces(causes[0].evidence, followers))
     for follower in followers[: MOST_CAUSES - 1]:
         causes.append(
             build_cause(follower, f"c{len(causes) + 1}", "consequence", min(sure, follower.strength), lang, timeline)
-        )  # type: ignore[arg-type]
+        )
     causes[0] = msgspec.structs.replace(causes[0], explains=[c.key for c in causes[1:]])
     for other in roots[1:]:
         if len(causes) >= MOST_CAUSES:
             break
         if other.strength >= _SHOWN:
             left = max(0.05, min(other.strength, 1.0 - sure)) if sure >= _VERDICT else min(other.strength, sure)
-            causes.append(build_cause(other, f"c{len(causes) + 1}", "alternative", round(left, 3), lang, timeline))  # type: ignore[arg-type]
+            causes.append(build_cause(other, f"c{len(causes) + 1}", "alternative", round(left, 3), lang, timeline))
     return causes
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuclinic.diagnose.evidence import Clock, EvidenceView, Reading, fields_of
 from gpuclinic.diagnose.expression import holds
-from gpuclinic.diagnose.timeline import Timeline
-from gpuclinic.knowledge import Knowledge, Rule, Signature
 from gpuclinic.knowledge.xids import judge
 from gpuclinic.model import LEVEL_CONFIDENCE, Fact, Signal, Where
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.timeline import Timeline
+    from gpuclinic.knowledge import Knowledge, Rule, Signature
 
 _MOST_EVIDENCE = 40
 _BY_CODE = {"nvrm.xid": "xid", "nvrm.sxid": "sxid", "nvrm.xid_reported": "xid", "nvrm.xid_condition": "xid"}
@@ -74,11 +76,15 @@ class Candidate(msgspec.Struct):
             if other.id != best.id:
                 doubt *= 1.0 - 0.4 * other.worth
         self.strength = min(0.985, 1.0 - doubt)
-        self.role = best.role if all(s.role == "consequence" for s in self.supports if s.worth >= best.worth - 0.15) else "root"
+        self.role = (
+            best.role if all(s.role == "consequence" for s in self.supports if s.worth >= best.worth - 0.15) else "root"
+        )
         timed = [s for s in self.supports if s.moment is not None and s.worth >= 0.3]
         first = min(self.supports, key=lambda s: s.order)
         self.order = first.order
-        self.moment = min((s.moment for s in timed if s.moment), key=lambda m: (m.clock != "wall", m.seconds), default=None)
+        self.moment = min(
+            (s.moment for s in timed if s.moment), key=lambda m: (m.clock != "wall", m.seconds), default=None
+        )
         self.action = self.action or next((s.action for s in ranked if s.action), "")
         near = [s for s in ranked if s.worth >= best.worth - 0.12] + ranked
         self.pid = self.pid if self.pid is not None else next((s.pid for s in near if s.pid is not None), None)
@@ -110,7 +116,9 @@ class Pool:
         if candidate is None and hardware and gpu is None:
             candidate = next((c for k, c in self._by_key.items() if k[0] == cause and k[1] in (host, None)), None)
         if candidate is None:
-            candidate = self._by_key.setdefault(key, Candidate(cause=cause, host=host, source=source, supports=[], gpus=[], notes=[], sources=set()))
+            candidate = self._by_key.setdefault(
+                key, Candidate(cause=cause, host=host, source=source, supports=[], gpus=[], notes=[], sources=set())
+            )
         for name in ("gpu", "gpu_index", "gpu_uuid"):
             if getattr(candidate, name) is None and subject.get(name) is not None:
                 setattr(candidate, name, subject[name])
@@ -147,12 +155,18 @@ def add_signals(pool: Pool, reading: Reading, signatures: dict[str, Signature]) 
         pool.add(cause, support, host=signal.host, source=signal.where.source, subject=subject)
 
 
-def _view_of(signal: Signal, signatures: dict[str, Signature]) -> tuple[str, str, float, str, bool, str, dict[str, str]] | None:
+def _view_of(
+    signal: Signal, signatures: dict[str, Signature]
+) -> tuple[str, str, float, str, bool, str, dict[str, str]] | None:
     """(cause, id, worth, role, fatal, action, texts) of a signal, or None for context."""
     if signal.signature in _BY_CODE:
         kind = _BY_CODE[signal.signature]
         code = signal.groups.get("code", "")
-        info = judge(kind, int(code), signal.where.text, signal.groups.get("fatal_word", "")) if code.isdigit() and len(code) < 9 else None
+        info = (
+            judge(kind, int(code), signal.where.text, signal.groups.get("fatal_word", ""))
+            if code.isdigit() and len(code) < 9
+            else None
+        )
         if info is None or not info.cause:
             return None
         fatal = info.severity != "info"
@@ -162,7 +176,11 @@ def _view_of(signal: Signal, signatures: dict[str, Signature]) -> tuple[str, str
     signature = signatures.get(signal.signature)
     if signature is None or not signature.cause:
         return None
-    texts = {k: getattr(signature, k) for k in ("title_en", "title_zh", "advice_en", "advice_zh", "command") if getattr(signature, k)}
+    texts = {
+        k: getattr(signature, k)
+        for k in ("title_en", "title_zh", "advice_en", "advice_zh", "command")
+        if getattr(signature, k)
+    }
     worth = LEVEL_CONFIDENCE[signature.level]
     return signature.cause, signature.id, worth, signature.role, signature.fatal, signature.action, texts
 
@@ -177,7 +195,10 @@ def _cleared(reading: Reading, signatures: dict[str, Signature], timeline: Timel
         clearing = [s for c in signature.cleared_by for s in by_id.get(c, ())]
         for signal in by_id[signature.id]:
             for other in clearing:
-                same = all(signal.groups.get(k) == other.groups.get(k) for k in signal.groups.keys() & other.groups.keys() - {"pid"})
+                same = all(
+                    signal.groups.get(k) == other.groups.get(k)
+                    for k in signal.groups.keys() & other.groups.keys() - {"pid"}
+                )
                 if same and _later(other, signal, timeline):
                     out.add(id(signal))
     return out
@@ -208,12 +229,18 @@ def add_rules(pool: Pool, reading: Reading, knowledge: Knowledge) -> None:
                     _add_rule(pool, rule, subject, places)
 
 
-def _rule_places(rule: Rule, fact: Fact | None, by_kind: dict[str, list[Fact]], by_id: dict[str, list[Signal]]) -> list[Where]:
+def _rule_places(
+    rule: Rule, fact: Fact | None, by_kind: dict[str, list[Fact]], by_id: dict[str, list[Signal]]
+) -> list[Where]:
     places: list[Where] = []
     for name in rule.evidence:
         if name.startswith("fact:"):
             kind, _, same = name[5:].partition(":")  # "fact:process:pid": those of the same pid as the fact at hand
-            agreeing = [f for f in by_kind.get(kind, ()) if not same or (fact is not None and f.fields.get(same) == fact.fields.get(same))]
+            agreeing = [
+                f
+                for f in by_kind.get(kind, ())
+                if not same or (fact is not None and f.fields.get(same) == fact.fields.get(same))
+            ]
             places.extend(f.where() for f in agreeing[:3])
         elif name.startswith("signal:"):
             places.extend(s.where for s in by_id.get(name[7:], ())[:2])
@@ -225,7 +252,9 @@ def _rule_places(rule: Rule, fact: Fact | None, by_kind: dict[str, list[Fact]], 
 
 
 def _add_rule(pool: Pool, rule: Rule, fact: Fact | None, places: list[Where]) -> None:
-    texts = {k: getattr(rule, k) for k in ("title_en", "title_zh", "advice_en", "advice_zh", "command") if getattr(rule, k)}
+    texts = {
+        k: getattr(rule, k) for k in ("title_en", "title_zh", "advice_en", "advice_zh", "command") if getattr(rule, k)
+    }
     fields = fact.fields if fact else {}
     groups = {k: str(v) for k, v in fields.items() if v is not None}
     if fact is not None:
@@ -235,6 +264,12 @@ def _add_rule(pool: Pool, rule: Rule, fact: Fact | None, places: list[Where]) ->
         id=rule.id, worth=LEVEL_CONFIDENCE[rule.level], places=places, order=10**9, fatal=rule.fatal, role=rule.role, texts=texts,
         groups=groups, action=rule.action, pid=pid if isinstance(pid, int) else None, rank=rank if isinstance(rank, int) else None,
     )  # fmt: skip
-    index = fields.get("gpu_index", fields.get("index") if fact is not None and fact.kind in ("gpu", "gpu_series") else None)
-    subject = {"gpu": fields.get("bus_id") or fields.get("gpu"), "gpu_index": index if isinstance(index, int) else None, "gpu_uuid": fields.get("uuid")}
+    index = fields.get(
+        "gpu_index", fields.get("index") if fact is not None and fact.kind in ("gpu", "gpu_series") else None
+    )
+    subject = {
+        "gpu": fields.get("bus_id") or fields.get("gpu"),
+        "gpu_index": index if isinstance(index, int) else None,
+        "gpu_uuid": fields.get("uuid"),
+    }
     pool.add(rule.cause, support, host=fact.host if fact else None, source=fact.source if fact else "", subject=subject)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from gpuclinic.diagnose.candidates import Candidate
-from gpuclinic.diagnose.evidence import Reading
-from gpuclinic.model import Signal
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Signal
 
-_NAMED = ("c10d.desync_never_joined", "c10d.desync_not_joined_next", "c10d.monitored_barrier", "fr.missing_ranks", "fr.missing_ranks_table")
+_NAMED = (
+    "c10d.desync_never_joined",
+    "c10d.desync_not_joined_next",
+    "c10d.monitored_barrier",
+    "fr.missing_ranks",
+    "fr.missing_ranks_table",
+)
 _RANKS = re.compile(r"\d+")
 _MANY = 6
 """From so many ranks on, the only one without a time-out is the late one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,7 +11,21 @@ from gpuclinic.diagnose.candidates import Candidate, Pool, Support
 from gpuclinic.diagnose.evidence import Clock, Reading
 from gpuclinic.model import LEVEL_CONFIDENCE, Signal, Where
 
-_NAMES = {"SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11, "SIGPIPE": 13, "SIGTERM": 15}
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NAMES = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGILL": 4,
+    "SIGABRT": 6,
+    "SIGBUS": 7,
+    "SIGFPE": 8,
+    "SIGKILL": 9,
+    "SIGSEGV": 11,
+    "SIGPIPE": 13,
+    "SIGTERM": 15,
+}
 _WORDS = {
     "killed": 9, "terminated": 15, "aborted": 6, "hangup": 1, "interrupt": 2, "segmentation fault": 11, "bus error": 7, "illegal instruction": 4,
     "floating point exception": 8, "段错误": 11, "已杀死": 9, "已终止": 15, "总线错误": 7, "已放弃": 6,
@@ -61,7 +75,9 @@ def table_pairs(signals: Iterable[Signal]) -> dict[int, int]:
             last[signal.where.source] = signal
         elif signal.signature in ("elastic.table_exitcode", "elastic.table_signal"):
             above = last.get(signal.where.source)
-            near = above is not None and (signal.where.line is None or above.where.line is None or 0 < signal.where.line - above.where.line < 8)
+            near = above is not None and (
+                signal.where.line is None or above.where.line is None or 0 < signal.where.line - above.where.line < 8
+            )
             if above is not None and near:
                 pairs[signal.order] = int(above.groups["rank"])
     return pairs
@@ -88,18 +104,27 @@ def find_deaths(reading: Reading, pool: Pool) -> list[Death]:
         key = (None if pid else signal.host, pid, None if pid else rank)
         death = found.get(key)
         if death is None:
-            found[key] = Death(number, code, pid, rank, signal.host, signal.order, pool.timeline.clock(signal), [signal.where])
+            found[key] = Death(
+                number, code, pid, rank, signal.host, signal.order, pool.timeline.clock(signal), [signal.where]
+            )
         else:
             death.number = death.number or number
             death.rank = rank if rank is not None else death.rank
             if len(death.places) < 6:
                 death.places.append(signal.where)
-    return sorted(found.values(), key=lambda d: (d.moment.seconds if d.moment and d.moment.clock == "wall" else 0.0, d.order))
+    return sorted(
+        found.values(), key=lambda d: (d.moment.seconds if d.moment and d.moment.clock == "wall" else 0.0, d.order)
+    )
 
 
 _OF_A_RANK = ("storage.", "net.", "host.disk_full", "host.limits")
 _MEMORY_KILLS = ("host.oom_killer", "host.cgroup_oom", "host.memory_pressure", "process.killed")
-_BY_SIGNAL = {9: ("process.killed", 0.36), 11: ("process.segfault", 0.66), 7: ("host.shm_exhausted", 0.5), 4: ("compat.host_libs", 0.4)}
+_BY_SIGNAL = {
+    9: ("process.killed", 0.36),
+    11: ("process.segfault", 0.66),
+    7: ("host.shm_exhausted", 0.5),
+    4: ("compat.host_libs", 0.4),
+}
 
 
 def add_deaths(pool: Pool, deaths: list[Death]) -> None:
@@ -134,11 +159,22 @@ def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
     only = next(iter(ranks)) if len(ranks) == 1 else None
     ranks = {d.rank for d in deaths if d.rank is not None}
     for candidate in candidates:
-        if candidate.rank is None and candidate.pid is None and len(ranks) == 1 and candidate.cause.startswith("app.") and candidate.role == "root":
+        if (
+            candidate.rank is None
+            and candidate.pid is None
+            and len(ranks) == 1
+            and candidate.cause.startswith("app.")
+            and candidate.role == "root"
+        ):
             candidate.rank = next(iter(ranks))
         if candidate.pid is None and len(killed) == 1 and candidate.cause in _MEMORY_KILLS:
             candidate.pid, candidate.rank = killed[0].pid, killed[0].rank
-        elif only is not None and candidate.pid is None and candidate.rank is None and candidate.cause.startswith(_OF_A_RANK):
+        elif (
+            only is not None
+            and candidate.pid is None
+            and candidate.rank is None
+            and candidate.cause.startswith(_OF_A_RANK)
+        ):
             candidate.rank = only
         death = by_pid.get(candidate.pid) if candidate.pid is not None else None
         if death is None:
@@ -147,6 +183,13 @@ def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
             candidate.rank = death.rank
         if candidate.cause.startswith("host.") and candidate.supports:
             candidate.supports.append(
-                Support(id="death.same_pid", worth=LEVEL_CONFIDENCE["hint"], places=death.places[:2], moment=death.moment, order=death.order, pid=death.pid)
+                Support(
+                    id="death.same_pid",
+                    worth=LEVEL_CONFIDENCE["hint"],
+                    places=death.places[:2],
+                    moment=death.moment,
+                    order=death.order,
+                    pid=death.pid,
+                )
             )
             candidate.strength = min(0.985, 1 - (1 - candidate.strength) * 0.6)

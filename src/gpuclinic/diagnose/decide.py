@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from gpuclinic.diagnose.candidates import Candidate
+from typing import TYPE_CHECKING
+
 from gpuclinic.knowledge.graph import Edge, edge_between
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
 
 EARLIER_BY = 60.0
 """A cause may be logged up to this many seconds after its consequence: loggers buffer, clocks differ."""
@@ -58,7 +62,9 @@ def explains(cause: Candidate, other: Candidate) -> bool:
     if cause.role == "consequence" and other.role != "consequence":
         return False  # what by nature follows from something else is no reason for a fault of its own
     if cause.moment is not None and other.moment is not None and cause.moment.clock == other.moment.clock:
-        lag = _without_zone_shift(other.moment.seconds - cause.moment.seconds, same_source=bool(cause.sources & other.sources))
+        lag = _without_zone_shift(
+            other.moment.seconds - cause.moment.seconds, same_source=bool(cause.sources & other.sources)
+        )
         if lag < 0 and other.moment.earliest:
             lag = 0.0  # the other's line is later than its stamp by an unknown time
         if cause.cause == "host.unexpected_reboot" and -_REBOOT_SEEN <= lag < 0:
@@ -69,7 +75,12 @@ def explains(cause: Candidate, other: Candidate) -> bool:
             return False
         if edge.within_s is not None and edge.within_s < lag < 300 * 86400:
             return False
-    elif cause.source == other.source and cause.moment is None and other.moment is None and other.order + 400 < cause.order < _NO_ORDER:
+    elif (
+        cause.source == other.source
+        and cause.moment is None
+        and other.moment is None
+        and other.order + 400 < cause.order < _NO_ORDER
+    ):
         return False
     return True
 
@@ -112,10 +123,14 @@ _ONLY_WAIT = frozenset({"net.collective_timeout", "net.remote_rank_died", "sched
 def _victims(root: Candidate, followers: list[Candidate]) -> None:
     """A cause that names no process (a file system, a card) is about the process in which it was seen first."""
     followers.sort(key=lambda c: (c.cause in _ONLY_WAIT, -c.strength, c.order))
-    near = [c for c in followers if not (root.gpus and c.gpus) or set(root.gpus) & set(c.gpus)]  # not who used another card
+    near = [
+        c for c in followers if not (root.gpus and c.gpus) or set(root.gpus) & set(c.gpus)
+    ]  # not who used another card
     for name, other in (("pid", "rank"), ("rank", "pid")):
         if getattr(root, name) is None:
-            agreeing = [c for c in near if getattr(root, other) in (None, getattr(c, other)) or getattr(c, other) is None]
+            agreeing = [
+                c for c in near if getattr(root, other) in (None, getattr(c, other)) or getattr(c, other) is None
+            ]
             setattr(root, name, next((getattr(c, name) for c in agreeing if getattr(c, name) is not None), None))
     cards = {g for c in followers if c.strength >= _BELIEVED for g in (*c.gpus, c.gpu) if g}
     if root.gpu is None and root.gpu_index is None and root.cause.startswith(_OF_A_CARD) and len(cards) == 1:

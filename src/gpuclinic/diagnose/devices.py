@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from gpuclinic.diagnose.candidates import Candidate
-from gpuclinic.diagnose.evidence import Reading
-from gpuclinic.model import Signal
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Signal
 
 _NEAR_LINES = 4
 _ABOUT_A_CARD = (
@@ -19,7 +21,22 @@ _SPAWNED_LINES = 120
 
 
 _TAG = re.compile(r"^\S.{5,45}? \S+ (?P<tag>[\w./@-]{1,40})\[(?P<pid>\d{1,8})\]: ")
-_SERVICES = frozenset("kernel systemd containerd dockerd kubelet slurmd slurmstepd sshd CRON cron sudo crond".split())
+_SERVICES = frozenset(
+    [
+        "kernel",
+        "systemd",
+        "containerd",
+        "dockerd",
+        "kubelet",
+        "slurmd",
+        "slurmstepd",
+        "sshd",
+        "CRON",
+        "cron",
+        "sudo",
+        "crond",
+    ]
+)
 _RAY_LINES = 40
 
 
@@ -27,7 +44,12 @@ def name_pids(candidates: list[Candidate], reading: Reading) -> None:
     """The process that printed a candidate's best line: by the journal's tag, or by the task that Ray names above a traceback."""
     tasks = [s for s in reading.signals if s.signature == "programs.ray_task_error" and s.pid is not None]
     for candidate in candidates:
-        if candidate.pid is not None or candidate.rank is not None or not candidate.supports or not candidate.cause.startswith(("app.", "compat.")):
+        if (
+            candidate.pid is not None
+            or candidate.rank is not None
+            or not candidate.supports
+            or not candidate.cause.startswith(("app.", "compat."))
+        ):
             continue
         for place in max(candidate.supports, key=lambda s: s.worth).places[:1]:
             found = _TAG.match(place.text)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import time as _time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signals
 from gpuclinic.diagnose.deaths import add_deaths, add_exit_codes, find_deaths
 from gpuclinic.diagnose.decide import link, rank
-from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.intrusion import add_intrusion
 from gpuclinic.diagnose.library_bugs import add_library_bugs
 from gpuclinic.diagnose.peers import add_differences
-from gpuclinic.diagnose.intrusion import add_intrusion
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.quoted import without_quotations
 from gpuclinic.diagnose.refine import refine
 from gpuclinic.diagnose.sharing import add_sharing
 from gpuclinic.diagnose.storage import add_stalled_saves
 from gpuclinic.diagnose.timeline import Timeline
-from gpuclinic.knowledge import Knowledge
 from gpuclinic.knowledge.causes import cause_info
 from gpuclinic.knowledge.xids import xid_info
 from gpuclinic.model import Where
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.knowledge import Knowledge
 
 
 class Diagnosis(msgspec.Struct):
@@ -49,7 +52,11 @@ class Diagnosis(msgspec.Struct):
 def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     """Ranks what may have been the cause."""
     reading = without_quotations(reading)
-    years = [_time.gmtime(s.time.seconds).tm_year for s in reading.signals if s.time and not s.time.yearless and not s.time.uptime]
+    years = [
+        _time.gmtime(s.time.seconds).tm_year
+        for s in reading.signals
+        if s.time and not s.time.yearless and not s.time.uptime
+    ]
     timeline = Timeline(reading.signals, years, reading.facts)
     pool = Pool(timeline)
     signatures = {s.id: s for s in knowledge.signatures}

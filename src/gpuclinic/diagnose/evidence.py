@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuclinic.model import Boot, Fact, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 YEARLESS_SPAN = 366 * 86400
 
@@ -61,7 +63,13 @@ class EvidenceView:
 
     def signal_count(self, pattern: str, wanted: dict[str, Any]) -> int:
         """Signals whose id is like the pattern; with identities, only those that have them."""
-        ids = fnmatch.filter(self._by_id, pattern) if any(c in pattern for c in "*?[") else [pattern] if pattern in self._by_id else []
+        ids = (
+            fnmatch.filter(self._by_id, pattern)
+            if any(c in pattern for c in "*?[")
+            else [pattern]
+            if pattern in self._by_id
+            else []
+        )
         if not wanted:
             return sum(self._counts.get(i, len(self._by_id[i])) for i in ids)
         return sum(1 for i in ids for s in self._by_id[i] if all(_has_identity(s, k, v) for k, v in wanted.items()))

@@ -10,8 +10,10 @@ import fnmatch
 import functools
 import re
 import statistics
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 class View(Protocol):
@@ -68,7 +70,7 @@ class _Evaluator:
         self._names = names
         self._view = view
 
-    def value(self, node: ast.expr) -> Any:  # noqa: C901, PLR0911 - one branch a node type
+    def value(self, node: ast.expr) -> Any:  # noqa: C901 - one branch a node type
         match node:
             case ast.Constant():
                 return node.value
@@ -144,7 +146,9 @@ class _Evaluator:
         arguments = node.args
         if name == "seen":
             wanted = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-            return self._view.signal_count(str(self.value(arguments[0])), {k: v for k, v in wanted.items() if v is not None})
+            return self._view.signal_count(
+                str(self.value(arguments[0])), {k: v for k, v in wanted.items() if v is not None}
+            )
         values = [self.value(a) for a in arguments]
         if name in _OVER_FACTS:
             return self._over_facts(name, values)
@@ -188,7 +192,7 @@ class _Evaluator:
         return pick(numbers)
 
 
-def _related(operator: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: C901, PLR0911 - one branch an operator
+def _related(operator: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: C901 - one branch an operator
     match operator:
         case ast.In():
             return _contains(right, left)
@@ -204,7 +208,9 @@ def _related(operator: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: C901,
             return bool(left != right)
     if left is None or right is None:
         return False
-    if isinstance(left, (str, bool)) != isinstance(right, (str, bool)) or (isinstance(left, str) and not isinstance(right, tuple)):
+    if isinstance(left, (str, bool)) != isinstance(right, (str, bool)) or (
+        isinstance(left, str) and not isinstance(right, tuple)
+    ):
         left, right = number(left), number(right)
         if left is None or right is None:
             return False

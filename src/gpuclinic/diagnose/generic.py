@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import TYPE_CHECKING
+
 from gpuclinic.diagnose.candidates import Candidate, Support
-from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.memory import size_in_bytes
 from gpuclinic.model import LEVEL_CONFIDENCE, Signal
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.evidence import Reading
 
 _NEAR_LINES = 6
 _GENERIC = ("python.error", "python.process_pool", "exit.", "death.", "vllm.engine", "elastic.")
@@ -25,7 +30,9 @@ def weaken_generic(candidates: list[Candidate]) -> None:
             continue
         for support in candidate.supports:
             if support.id.startswith("python.error") and any(
-                place.line is not None and any(abs(place.line - line) <= _NEAR_LINES for line in specific.get(place.source, ())) for place in support.places
+                place.line is not None
+                and any(abs(place.line - line) <= _NEAR_LINES for line in specific.get(place.source, ()))
+                for place in support.places
             ):
                 support.worth = min(support.worth, 0.2)
         candidate.settle()
@@ -50,7 +57,14 @@ def find_leak(candidates: list[Candidate], reading: Reading) -> Candidate | None
             oom = ooms[0]
             picked = [series[0][0], series[len(series) // 2][0], series[-1][0]]
             oom.cause, oom.action = "app.vram_leak", ""
-            oom.supports.append(Support(id="memory.steady_rise", worth=LEVEL_CONFIDENCE["strong"], places=[s.where for s in picked], order=oom.order))
+            oom.supports.append(
+                Support(
+                    id="memory.steady_rise",
+                    worth=LEVEL_CONFIDENCE["strong"],
+                    places=[s.where for s in picked],
+                    order=oom.order,
+                )
+            )
             oom.settle()
             return oom
     return None
@@ -64,7 +78,7 @@ def rises(sizes: list[float]) -> bool:
     """
     if len(sizes) < 8 or sizes[-1] < 1.33 * sizes[0]:
         return False
-    ups = sum(b > a for a, b in zip(sizes, sizes[1:], strict=False))
-    downs = sum(b < 0.98 * a for a, b in zip(sizes, sizes[1:], strict=False))
+    ups = sum(b > a for a, b in itertools.pairwise(sizes))
+    downs = sum(b < 0.98 * a for a, b in itertools.pairwise(sizes))
     warm = sizes[len(sizes) // 4]  # the first steps always grow: caches and optimizer states fill
     return ups >= 0.6 * (len(sizes) - 1) and downs <= 0.1 * len(sizes) and sizes[-1] >= 1.15 * warm

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from gpuclinic.diagnose.candidates import Candidate
-from gpuclinic.diagnose.evidence import Reading
+from typing import TYPE_CHECKING
+
 from gpuclinic.diagnose.kernel_reports import refine_kernel_reports
 from gpuclinic.knowledge.xids import recovery_action
-from gpuclinic.model import Signal
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Signal
 
 _NOT_OURS = 0.1
 _HINT = 0.36
@@ -38,7 +42,12 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
 
 def _withdrawn_events(candidates: list[Candidate], reading: Reading) -> None:
     """An event of the BMC that a later line of its log takes back is history."""
-    gone = {(f.source, p.line) for f in reading.facts if f.kind == "sel_event" and f.fields.get("cleared") for p in f.lines.values()}
+    gone = {
+        (f.source, p.line)
+        for f in reading.facts
+        if f.kind == "sel_event" and f.fields.get("cleared")
+        for p in f.lines.values()
+    }
     for candidate in candidates:
         if not gone or not candidate.cause.startswith("hw."):
             continue
@@ -55,14 +64,22 @@ _FROM_KERNEL = ("xid.", "sxid.", "nvrm.", "aer.", "kernel.", "gpu.", "nvlink.", 
 
 def _echoes(candidates: list[Candidate]) -> None:
     """What a program or a tool says of a broken card is the echo of what the driver says of it, and less exact."""
-    told = [c for c in candidates if c.cause.startswith("hw.gpu.") and c.strength >= 0.8 and any(s.id.startswith(_FROM_KERNEL) for s in c.supports)]
+    told = [
+        c
+        for c in candidates
+        if c.cause.startswith("hw.gpu.")
+        and c.strength >= 0.8
+        and any(s.id.startswith(_FROM_KERNEL) for s in c.supports)
+    ]
     for candidate in candidates:
         if not candidate.cause.startswith("hw.gpu.") or any(s.id.startswith(_FROM_KERNEL) for s in candidate.supports):
             continue
         same = [c for c in told if c is not candidate and (candidate.gpu is None or c.gpu in (None, candidate.gpu))]
         if same and candidate.explained_by is None:
             candidate.explained_by = min(same, key=lambda c: c.order)
-            candidate.explained_by.rank = candidate.explained_by.rank if candidate.explained_by.rank is not None else candidate.rank
+            candidate.explained_by.rank = (
+                candidate.explained_by.rank if candidate.explained_by.rank is not None else candidate.rank
+            )
 
 
 def _own_verdict(candidates: list[Candidate], xids: list[Signal]) -> None:
@@ -81,7 +98,11 @@ def _own_verdict(candidates: list[Candidate], xids: list[Signal]) -> None:
 def _tool_verdict(candidates: list[Candidate]) -> None:
     """Where only nvidia-smi speaks of a lost card, what it asks for in its own words is to be done."""
     for candidate in candidates:
-        if candidate.cause != "hw.gpu.fallen_off_bus" or candidate.action or any(s.id.startswith(_FROM_KERNEL) for s in candidate.supports):
+        if (
+            candidate.cause != "hw.gpu.fallen_off_bus"
+            or candidate.action
+            or any(s.id.startswith(_FROM_KERNEL) for s in candidate.supports)
+        ):
             continue
         if any("eboot the system to recover" in p.text for s in candidate.supports for p in s.places):
             candidate.action = "reboot"
@@ -137,7 +158,11 @@ def _foreign_devices(candidates: list[Candidate], reading: Reading) -> None:
     """PCIe errors of a network card or a disk are not the GPU's."""
     others = {s.groups["device"][-12:].lower() for s in reading.signals if s.signature == "aer.other_device"}
     for fact in reading.facts:
-        if fact.kind == "pci_device" and fact.fields.get("is_gpu") is False and "ridge" not in str(fact.fields.get("pci_class")):
+        if (
+            fact.kind == "pci_device"
+            and fact.fields.get("is_gpu") is False
+            and "ridge" not in str(fact.fields.get("pci_class"))
+        ):
             others.add(str(fact.fields.get("address")))
     for candidate in candidates:
         if candidate.cause.startswith("hw.pcie.") and candidate.gpu in others:

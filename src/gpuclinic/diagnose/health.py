@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
-from gpuclinic.diagnose.candidates import Candidate, Support
-from gpuclinic.diagnose.evidence import Reading
-from gpuclinic.model import Signal, Where
+from typing import TYPE_CHECKING
 
-_ENDED_WELL = ("run.completed", "run.exit_zero", "nccl.tests_ok", "slurm.job_state_completed", "elastic.finished", "k8s.completed", "programs.tests_passed")
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate, Support
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Signal, Where
+
+_ENDED_WELL = (
+    "run.completed",
+    "run.exit_zero",
+    "nccl.tests_ok",
+    "slurm.job_state_completed",
+    "elastic.finished",
+    "k8s.completed",
+    "programs.tests_passed",
+)
 _RESULT = ("run.results_written", "run.accuracy", "run.checkpoint_saved")
-_PROGRESS = ("run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.meters_reversed", "run.hf_log", "tf.epoch", "tf.progbar", "run.served", "vllm.throughput", "programs.trial_done")  # fmt: skip
+_PROGRESS = (
+    "run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.meters_reversed", "run.hf_log",
+    "tf.epoch", "tf.progbar", "run.served", "vllm.throughput", "programs.trial_done",
+)  # fmt: skip
 _DEATHS = (
     "elastic.worker_failed", "elastic.child_failed", "elastic.table_root_cause", "lightning.child_terminated", "mpi.rank_signal", "mpi.hydra_exit",
     "mpi.pals_rank", "slurm.task_signal", "slurm.step_failed", "slurm.job_state_failed", "systemd.main_killed", "python.called_process_signal",
     "python.core_dumped", "python.segfault_pid", "deepspeed.killing",
 )  # fmt: skip
-_DEATH_WITH_CODE = ("slurm.task_exit", "k8s.exit_code", "systemd.exit_code", "docker.event_die", "deepspeed.return_code", "mpi.rank_exit", "run.exit_code")
-_SILENT = ("compat.", "net.rdma_fallback", "perf.", "hw.", "driver.", "sec.", "app.silent_death", "process.orphan", "host.cpu", "storage.slow", "container.")
+_DEATH_WITH_CODE = (
+    "slurm.task_exit",
+    "k8s.exit_code",
+    "systemd.exit_code",
+    "docker.event_die",
+    "deepspeed.return_code",
+    "mpi.rank_exit",
+    "run.exit_code",
+)
+_SILENT = (
+    "compat.",
+    "net.rdma_fallback",
+    "perf.",
+    "hw.",
+    "driver.",
+    "sec.",
+    "app.silent_death",
+    "process.orphan",
+    "host.cpu",
+    "storage.slow",
+    "container.",
+)
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
 _SLOW = ("perf.", "host.cpu", "storage.slow")
 """Causes that slow a run: they do not show that anything failed."""
@@ -46,7 +80,9 @@ class Health:
                 self._steps.setdefault(source, []).append(order)
             elif signal.signature in _HANDLED:
                 self._handled.setdefault(source, []).append(signal.where.line or 0)
-            elif signal.signature in _DEATHS or (signal.signature in _DEATH_WITH_CODE and signal.groups.get("exit", "0") not in ("0", "00")):
+            elif signal.signature in _DEATHS or (
+                signal.signature in _DEATH_WITH_CODE and signal.groups.get("exit", "0") not in ("0", "00")
+            ):
                 self.died.append(signal)
             elif signal.signature == "python.traceback":
                 self._traceback[source] = order
@@ -71,7 +107,9 @@ class Health:
 
     def handled(self, where: Where) -> bool:
         """The program tells close by that it caught this."""
-        return where.line is not None and any(abs(where.line - line) <= _HANDLED_NEAR for line in self._handled.get(where.source, ()))
+        return where.line is not None and any(
+            abs(where.line - line) <= _HANDLED_NEAR for line in self._handled.get(where.source, ())
+        )
 
 
 def weigh(candidates: list[Candidate], reading: Reading) -> Health:
@@ -87,7 +125,11 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
             if not support.places:
                 continue
             if _survived(candidate, support, health):
-                support.worth *= 0.3 if candidate.cause.startswith(("app.", "net.", "compat.", "storage.", "host.", "perf.")) else 0.7
+                support.worth *= (
+                    0.3
+                    if candidate.cause.startswith(("app.", "net.", "compat.", "storage.", "host.", "perf."))
+                    else 0.7
+                )
             elif not support.fatal and not failed:
                 support.worth *= _UNBELIEVED / max(_UNBELIEVED, support.worth)
         candidate.settle()
@@ -96,17 +138,30 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
 
 def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
     """The run that printed the line went on to a good end."""
-    if candidate.cause == "process.segfault" and support.id.startswith("kernel.") and not health.died and health.any_ended_well:
+    if (
+        candidate.cause == "process.segfault"
+        and support.id.startswith("kernel.")
+        and not health.died
+        and health.any_ended_well
+    ):
         return True  # some other program crashed
     if candidate.cause == "net.rdma_fallback":  # sockets were enough for a run that ended well
         return health.ended_well_after(support.places[0].source, support.order)
     if support.fatal and candidate.cause.startswith(_SILENT):
         return False
-    if support.id.startswith("python.error") and not health.died and health.went_on_after(support.places[0].source, support.order):
+    if (
+        support.id.startswith("python.error")
+        and not health.died
+        and health.went_on_after(support.places[0].source, support.order)
+    ):
         return True  # one request or trial failed, the program went on
     if candidate.cause.startswith("app.") and _went_on(support, health):
         return True
-    if support.worth >= _PROVEN_FROM and support.fatal and not health.ended_well_after(support.places[0].source, support.order):
+    if (
+        support.worth >= _PROVEN_FROM
+        and support.fatal
+        and not health.ended_well_after(support.places[0].source, support.order)
+    ):
         return False
     place = support.places[0]
     if health.ended_well_after(place.source, support.order):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
 from gpuclinic.diagnose.candidates import Candidate, Support
-from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.people import People
-from gpuclinic.model import Fact, Signal
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Fact, Signal
 
 _SIZE = re.compile(r"([\d.]+) ?([KMGTP])?(i)?(?:B|bytes)?", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "t": 1024.0**4, "p": 1024.0**5}
@@ -80,11 +84,20 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
         return
     base = max(ooms, key=lambda c: c.strength)
     first = min((s.order for s in base.supports), default=0)
-    near = [s for s in reading.signals if abs(s.order - first) < 60 and ("oom" in s.signature or {"need", "free"} & s.groups.keys())]
+    near = [
+        s
+        for s in reading.signals
+        if abs(s.order - first) < 60 and ("oom" in s.signature or {"need", "free"} & s.groups.keys())
+    ]
     near = [s for s in near if s.where.source in base.sources] or near
     numbers = Numbers(near[:12], _failed_pid(base, near, reading))
     for other in ooms:  # the same failure, told in other words
-        if other is not base and other.strength <= base.strength and other.sources & base.sources and other.explained_by is None:
+        if (
+            other is not base
+            and other.strength <= base.strength
+            and other.sources & base.sources
+            and other.explained_by is None
+        ):
             other.explained_by = base
     _set_gpu(base, near)
     if numbers.own_pid is not None and base.pid is None:
@@ -102,7 +115,9 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
                 base.supports.extend(other.supports)
                 other.strength = 0.0
     if holder and _kind(numbers) is None:
-        base.strength = min(base.strength, 0.85)  # the process that nvidia-smi lists may be the failing one, still there
+        base.strength = min(
+            base.strength, 0.85
+        )  # the process that nvidia-smi lists may be the failing one, still there
     if _kind(numbers) is not None and max(s.worth for s in base.supports) >= 0.6:
         base.strength = max(base.strength, 0.93)
 
@@ -137,7 +152,13 @@ def _kind(numbers: Numbers) -> str | None:
         return None
     if others and others > 0.35 * total and others > (mine or 0.0):
         return "app.cuda_oom_shared"
-    if need and unallocated and unallocated > 0.05 * total and unallocated + (free or 0.0) > need and unallocated > 0.12 * (allocated or total):
+    if (
+        need
+        and unallocated
+        and unallocated > 0.05 * total
+        and unallocated + (free or 0.0) > need
+        and unallocated > 0.12 * (allocated or total)
+    ):
         return "app.cuda_oom_fragmentation"
     if mine is not None and free is not None and total - free - mine > 0.4 * total and mine < 0.5 * total:
         return "app.cuda_oom_shared"
@@ -155,7 +176,9 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
     """The process that holds most of the card's memory and is not the one that failed."""
     failed: set[int | None] = {base.pid} if base.pid is not None and not _by_a_rule(base) else set()
     failed |= {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
-    held: list[tuple[float, int, Fact | None]] = [(size, pid, None) for size, pid in numbers.holders if pid not in failed]
+    held: list[tuple[float, int, Fact | None]] = [
+        (size, pid, None) for size, pid in numbers.holders if pid not in failed
+    ]
     card = _card_with(numbers, reading)
     if card is not None:
         base.gpu, base.gpus = card.key, [card.key]
@@ -164,7 +187,11 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
         index = base.gpu_index if base.gpu_index is not None else base.rank
         index = index if card is not None else physical_index(reading, index)
         listed = [f for f in processes_on(reading, index, base.gpu) if f.fields.get("pid") not in failed]
-        held = [(_number(f.fields.get("memory_mib")), int(str(f.fields["pid"])), f) for f in listed if isinstance(f.fields.get("pid"), int)]
+        held = [
+            (_number(f.fields.get("memory_mib")), int(str(f.fields["pid"])), f)
+            for f in listed
+            if isinstance(f.fields.get("pid"), int)
+        ]
     if not held:
         return
     _, pid, fact = max(held, key=lambda h: h[0])
@@ -179,14 +206,28 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
 
 def _survivor(base: Candidate, numbers: Numbers, reading: Reading) -> bool:
     """A program that ended with a traceback told nothing of its own use, and another process has a good part of its card afterwards."""
-    ended = any(s.signature == "python.frame" and s.groups.get("op") == "<module>" and s.where.source in base.sources for s in reading.signals)
-    if base.cause != "app.cuda_oom" or base.gpu_index is None or not ended or numbers.get("allocated") or numbers.get("used"):
+    ended = any(
+        s.signature == "python.frame" and s.groups.get("op") == "<module>" and s.where.source in base.sources
+        for s in reading.signals
+    )
+    if (
+        base.cause != "app.cuda_oom"
+        or base.gpu_index is None
+        or not ended
+        or numbers.get("allocated")
+        or numbers.get("used")
+    ):
         return False
     failed = {base.pid} | {s.pid for s in reading.signals if s.pid is not None and s.where.source in base.sources}
-    totals = {f.fields.get("index"): _number(f.fields.get("memory_total_mib")) for f in reading.facts if f.kind == "gpu"}
+    totals = {
+        f.fields.get("index"): _number(f.fields.get("memory_total_mib")) for f in reading.facts if f.kind == "gpu"
+    }
     index = physical_index(reading, base.gpu_index)
     total = totals.get(index) or 0.0
-    return any(_number(f.fields.get("memory_mib")) > 0.5 * total > 0 and f.fields.get("pid") not in failed for f in processes_on(reading, index, None))
+    return any(
+        _number(f.fields.get("memory_mib")) > 0.5 * total > 0 and f.fields.get("pid") not in failed
+        for f in processes_on(reading, index, None)
+    )
 
 
 def _by_a_rule(base: Candidate) -> bool:
@@ -210,7 +251,9 @@ def _card_with(numbers: Numbers, reading: Reading) -> Fact | None:
 
 def _of_another_user(pid: int, failed: set[int | None], reading: Reading) -> bool:
     """The holder is a living process of somebody else, as far as a process list tells."""
-    users = {f.fields.get("pid"): f.fields.get("user") for f in reading.facts if f.kind == "process" and f.fields.get("user")}
+    users = {
+        f.fields.get("pid"): f.fields.get("user") for f in reading.facts if f.kind == "process" and f.fields.get("user")
+    }
     mine = {users[p] for p in failed if p in users}
     return pid in users and users[pid] not in mine and len(set(users.values())) > 1
 
@@ -231,7 +274,11 @@ def biggest_holder(candidates: list[Candidate]) -> None:
     """Of several left-over processes the one that holds most memory is named."""
     for candidate in candidates:
         if candidate.cause == "process.orphan_vram":
-            sized = [(float(s.groups["memory_mib"]), s) for s in candidate.supports if s.pid is not None and s.groups.get("memory_mib", "").replace(".", "").isdigit()]
+            sized = [
+                (float(s.groups["memory_mib"]), s)
+                for s in candidate.supports
+                if s.pid is not None and s.groups.get("memory_mib", "").replace(".", "").isdigit()
+            ]
             if sized:
                 best = max(sized, key=lambda pair: pair[0])[1]
                 candidate.pid = best.pid
@@ -246,5 +293,7 @@ def processes_on(reading: Reading, index: int | None, bus: str | None) -> list[F
     """The GPU processes that nvidia-smi lists on a card."""
     return [
         f for f in reading.facts
-        if f.kind == "gpu_process" and (index is None or f.fields.get("gpu_index") in (index, None)) and (bus is None or f.fields.get("bus_id") in (bus, None))
+        if f.kind == "gpu_process"
+        and (index is None or f.fields.get("gpu_index") in (index, None))
+        and (bus is None or f.fields.get("bus_id") in (bus, None))
     ]  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time as _time
+from typing import TYPE_CHECKING
 
-from gpuclinic.diagnose.candidates import Candidate
-from gpuclinic.diagnose.evidence import Reading
-from gpuclinic.model import Fact
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Fact
 
 _FORMATS = ("%a %b %d %H:%M:%S %Y", "%Y-%m-%d %H:%M:%S", "%H:%M:%S", "%H:%M")
 
@@ -16,7 +18,11 @@ def name_newcomer(candidates: list[Candidate], reading: Reading) -> None:
     for candidate in candidates:
         if candidate.cause != "sched.contention" or candidate.gpu_index is None:
             continue
-        on_card = [f.fields for f in reading.facts if f.kind == "gpu_process" and f.fields.get("gpu_index") == candidate.gpu_index]
+        on_card = [
+            f.fields
+            for f in reading.facts
+            if f.kind == "gpu_process" and f.fields.get("gpu_index") == candidate.gpu_index
+        ]
         pids = {fields["pid"] for fields in on_card if isinstance(fields.get("pid"), int)}
         listed = [f for f in reading.facts if f.kind == "process" and f.fields.get("pid") in pids]
         ages = {f.fields["pid"]: age for f in listed if (age := _youth(f)) is not None}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuclinic.diagnose.candidates import Candidate
 from gpuclinic.diagnose.deaths import table_pairs
 from gpuclinic.diagnose.decide import same_host
-from gpuclinic.model import Fact, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.model import Fact, Signal
 
 _ONE_PROCESS = re.compile(r"--(?:nproc[_-]per[_-]node|num_processes)[= ]1\b")
 _BY_ADDRESS = ("hw.", "driver.", "kernel.", "perf.clock", "vgpu.", "mig.")
@@ -131,11 +134,20 @@ class People:
             candidate.gpu = _only(self._pid_bus.get(candidate.pid))
             candidate.gpu_index = _only(self._pid_index.get(candidate.pid))
         if candidate.gpu is None and candidate.gpu_index is not None and candidate.cause.startswith(_BY_ADDRESS):
-            candidate.gpu = self.bus_of(candidate.gpu_index)  # elsewhere the index may be CUDA's own, which need not be nvidia-smi's
-        if candidate.gpu is not None and candidate.rank is None and candidate.pid is None and candidate.cause.startswith("hw."):
+            candidate.gpu = self.bus_of(
+                candidate.gpu_index
+            )  # elsewhere the index may be CUDA's own, which need not be nvidia-smi's
+        if (
+            candidate.gpu is not None
+            and candidate.rank is None
+            and candidate.pid is None
+            and candidate.cause.startswith("hw.")
+        ):
             candidate.rank, candidate.pid = self.rank_on(candidate.gpu, candidate.host) or (None, None)
         if candidate.gpu is not None:
-            candidate.gpu_index = candidate.gpu_index if candidate.gpu_index is not None else self.index_of(candidate.gpu)
+            candidate.gpu_index = (
+                candidate.gpu_index if candidate.gpu_index is not None else self.index_of(candidate.gpu)
+            )
             candidate.gpu_uuid = candidate.gpu_uuid or self._bus_uuid.get(candidate.gpu)
             if candidate.gpu not in candidate.gpus:
                 candidate.gpus.insert(0, candidate.gpu)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpuclinic.diagnose.candidates import Candidate, Pool
+from typing import TYPE_CHECKING
+
 from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, find_deaths
 from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.devices import name_devices, name_pids, name_spawned_ranks
-from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
@@ -17,7 +17,24 @@ from gpuclinic.diagnose.past import set_aside_past
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.storage import prefer_user_tasks
 
-_DEVICE_LEVEL = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.throttled", "app.cuda_oom", "app.illegal", "app.device", "process.orphan", "perf.clock", "sec.crypto", "sec.hidden", "sched.contention")
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate, Pool
+    from gpuclinic.diagnose.evidence import Reading
+
+_DEVICE_LEVEL = (
+    "hw.gpu.",
+    "hw.pcie.",
+    "hw.thermal.",
+    "hw.power.throttled",
+    "app.cuda_oom",
+    "app.illegal",
+    "app.device",
+    "process.orphan",
+    "perf.clock",
+    "sec.crypto",
+    "sec.hidden",
+    "sched.contention",
+)
 
 
 def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Candidate]:
@@ -69,7 +86,11 @@ def merge(candidates: list[Candidate]) -> list[Candidate]:
 def _first(candidate: Candidate) -> tuple[int, float, int]:
     """The primary of several: the believed ones first, then the earliest."""
     moment = candidate.moment
-    return (0 if candidate.strength >= 0.5 else 1, moment.seconds if moment and moment.clock == "wall" else 0.0, candidate.order)
+    return (
+        0 if candidate.strength >= 0.5 else 1,
+        moment.seconds if moment and moment.clock == "wall" else 0.0,
+        candidate.order,
+    )
 
 
 def _same_thing(first: Candidate, second: Candidate) -> bool:

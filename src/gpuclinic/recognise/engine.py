@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from gpuclinic.recognise.patterns import for_hyperscan, plan
+from gpuclinic.recognise.patterns import for_hyperscan, plan, rarity
 from gpuclinic.store import read_cache, write_cache
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _Database = Any  # of the compiled library, which declares no types
 Hit = tuple[int, int]
 """Offset just behind a match, and the needle's number; the number one past the last means "escapes or NULs here"."""
 
+_SHORTEST = 5
+_STANDS_FOR_OTHERS = 5.0
 _SPECIAL = r"[\x1b\x00]"
 
 
@@ -54,7 +56,7 @@ class Engine(Protocol):
 
 def needles_of(patterns: list[tuple[str, bool]], cache: str) -> list[Needle]:
     """What to search for: patterns with whether they ignore case. cache: a name to keep it under, or "" for none."""
-    name = f"needles-{cache}.msgpack"
+    name = f"needles-{cache}-4.msgpack"
     packed = read_cache(name) if cache else None
     if packed is not None:
         try:
@@ -70,11 +72,28 @@ def needles_of(patterns: list[tuple[str, bool]], cache: str) -> list[Needle]:
             texts.setdefault((text.lower() if caseless else text, caseless), []).append(number)
         for expression in wanted.expressions:
             expressions.setdefault((expression, caseless), []).append(number)
-    needles = [Needle(escaped(text), text, caseless, tuple(n)) for (text, caseless), n in texts.items()]
+    merged = _merged(texts)
+    needles = [Needle(escaped(text), text, caseless, tuple(n)) for (text, caseless), n in merged.items()]
     needles += [Needle(expression, "", caseless, tuple(n)) for (expression, caseless), n in expressions.items()]
     if cache:
         write_cache(name, msgspec.msgpack.encode(needles))
     return needles
+
+
+def _merged(texts: dict[tuple[str, bool], list[int]]) -> dict[tuple[str, bool], list[int]]:
+    """The texts without those that hold a shorter one of them, if that is rare enough to stand for both."""
+    kept: dict[tuple[str, bool], list[int]] = {}
+    short: set[tuple[str, bool]] = set()
+    for (text, caseless), numbers in sorted(texts.items(), key=lambda item: len(item[0][0])):
+        parts = ((text[i:j], caseless) for i in range(len(text)) for j in range(i + _SHORTEST, len(text) + 1))
+        part = next((part for part in parts if part in short), None)
+        if part is not None:
+            kept[part] = [*kept[part], *(number for number in numbers if number not in kept[part])]
+            continue
+        kept[text, caseless] = list(numbers)
+        if rarity(text) >= _STANDS_FOR_OTHERS:
+            short.add((text, caseless))
+    return kept
 
 
 def escaped(text: str) -> str:
@@ -92,7 +111,7 @@ class HyperscanEngine:
 
         self.needles = needles
         version = getattr(hyperscan, "__version__", "")
-        cached = f"hyperscan-{stamp}-{version}.db"
+        cached = f"hyperscan-{stamp}-{version}-4.db"
         packed = read_cache(cached) if stamp else None
         database: _Database = None
         if packed is not None:
@@ -132,7 +151,7 @@ class HyperscanEngine:
         return HyperscanEngine(_reduced(self.needles, quiet, strict), "")
 
 
-def _compiled(needles: list[Needle]) -> Any:  # noqa: ANN401
+def _compiled(needles: list[Needle]) -> Any:
     import hyperscan
 
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)

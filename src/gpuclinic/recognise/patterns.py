@@ -13,9 +13,10 @@ import sys
 from typing import Any, NamedTuple
 
 _MOST_FORMS = 12
+_MOST_TOGETHER = 48
 _MOST_SEQUENCES = 64
 _LONGEST_ANCHOR = 16
-_TELLING = 5.0
+_TELLING = 4.2
 _PER_TEXT = 0.15
 _MOST_EXPRESSIONS = 3
 _COMMON = re.compile(
@@ -55,7 +56,7 @@ def plan(pattern: str) -> Plan:
 
 def _plan(items: _Items, texts: dict[str, None], expressions: dict[str, None], ascii_only: bool, budget: int) -> None:
     best = _best(items)
-    if best is not None and min(map(_telling, best)) >= _TELLING:
+    if best is not None and min(map(rarity, best)) >= _TELLING:
         texts.update(dict.fromkeys(text[:_LONGEST_ANCHOR] for text in best))
         return
     parts = _split(items)
@@ -89,7 +90,7 @@ def longest_literal(pattern: str) -> str:
     return best[0] if best is not None and len(best) == 1 else ""
 
 
-def _telling(text: str) -> float:
+def rarity(text: str) -> float:
     """How rare a text is in ordinary logs: its length, where common words count little and other scripts much."""
     common = sum(len(found) for found in _COMMON.findall(text))
     letters = sum(3.0 if ord(c) > 127 else 0.6 if c in " .:,'\"-_/=[](){}" else 1.0 for c in text)
@@ -104,8 +105,8 @@ def _best(items: _Items) -> list[str] | None:
     def consider(texts: list[str] | None) -> None:
         nonlocal best
         if texts and "" not in texts:
-            value = min(map(_telling, texts)) - _PER_TEXT * len(texts)
-            if best is None or value > min(map(_telling, best)) - _PER_TEXT * len(best):
+            value = min(map(rarity, texts)) - _PER_TEXT * len(texts)
+            if best is None or value > min(map(rarity, best)) - _PER_TEXT * len(best):
                 best = texts
 
     for operation, argument in items:
@@ -135,7 +136,7 @@ def _inside(operation: object, argument: _Node) -> list[str] | None:
             if best is None:
                 return None
             together.extend(best)
-        return together if len(together) <= _MOST_FORMS else None
+        return together if len(together) <= _MOST_TOGETHER else None
     return None
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501, PT018 - outputs stand as tools print them
 from __future__ import annotations
 
 import json
@@ -17,47 +16,44 @@ SACCT = """JobID           JobName  Partition    Elapsed  Timelimit      State E
 
 def test_sacct_table() -> None:
     rows = {row["id"]: row for row in of(SACCT, "job")}
-    assert (
-        rows["88120"]["cancelled_by"] == 1021
-        and rows["88120"]["time_limit_s"] == 86400
-        and rows["88120"]["req_mem_mib"] == 512000
-    )
-    assert rows["88120.batch"]["signal"] == 15 and rows["88120.batch"]["name"] == "batch"
-    assert (
-        rows["88121"]["state"] == "TIMEOUT"
-        and rows["88121.0"]["state"] == "OUT_OF_MEMORY"
-        and rows["88121.0"]["base"] == "88121"
-    )
+    assert rows["88120"]["cancelled_by"] == 1021
+    assert rows["88120"]["time_limit_s"] == 86400
+    assert rows["88120"]["req_mem_mib"] == 512000
+    assert rows["88120.batch"]["signal"] == 15
+    assert rows["88120.batch"]["name"] == "batch"
+    assert rows["88121"]["state"] == "TIMEOUT"
+    assert rows["88121.0"]["state"] == "OUT_OF_MEMORY"
+    assert rows["88121.0"]["base"] == "88121"
 
 
 def test_sacct_parsable() -> None:
     text = "JobID|JobName|State|ExitCode|DerivedExitCode|Elapsed|NodeList|ReqMem|MaxRSS|AllocTRES\n12_3|t|NODE_FAIL|0:0|0:0|01:00:00|gpu[01-02]|64G||billing=8,cpu=8,gres/gpu:h100=8,gres/gpu=8,mem=64G\n12_3.0|t|FAILED|0:9|0:0|01:00:00|gpu01||65000000K|cpu=8\n"
     rows = {row["id"]: row for row in of(text, "job")}
-    assert rows["12_3"]["state"] == "NODE_FAIL" and rows["12_3"]["gpus"] == 8 and rows["12_3.0"]["signal"] == 9
+    assert rows["12_3"]["state"] == "NODE_FAIL"
+    assert rows["12_3"]["gpus"] == 8
+    assert rows["12_3.0"]["signal"] == 9
 
 
 def test_squeue_and_scontrol_job() -> None:
     text = "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n              2691    normal     task    mahan  R 2-16:46:05      1 eureka\n              2692    normal     task    mahan PD       0:00      1 (ReqNodeNotAvail, UnavailableNodes:n3)\n"
     rows = {row["id"]: row for row in of(text, "job")}
-    assert (
-        rows["2691"]["node"] == "eureka"
-        and rows["2692"]["reason"] == "ReqNodeNotAvail, UnavailableNodes:n3"
-        and rows["2692"]["state"] == "PENDING"
-    )
+    assert rows["2691"]["node"] == "eureka"
+    assert rows["2692"]["reason"] == "ReqNodeNotAvail, UnavailableNodes:n3"
+    assert rows["2692"]["state"] == "PENDING"
     text = "JobId=4411 JobName=t\n   UserId=bob(1000) GroupId=x(1) MCS_label=N/A\n   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)\n   RunTime=1-00:00:12 TimeLimit=1-00:00:00 TimeMin=N/A\n   NodeList=gpu01\n   ExitCode=0:0\n   TRES=cpu=8,mem=64G,node=1,billing=8,gres/gpu=4\n"
     (fact,) = [fact for fact in read(text) if fact.kind == "job"]
-    assert fact.fields["state"] == "TIMEOUT" and fact.fields["time_limit_s"] == 86400 and fact.where("state").line == 3
+    assert fact.fields["state"] == "TIMEOUT"
+    assert fact.fields["time_limit_s"] == 86400
+    assert fact.where("state").line == 3
 
 
 def test_nodes() -> None:
     text = "NodeName=n1 Arch=x86_64 CoresPerSocket=1\n   Gres=gpu:a100:4(S:0)\n   State=IDLE+DRAIN+INVALID_REG ThreadsPerCore=1\n   Reason=gres/gpu count reported lower than configured (3 < 4) [slurm@2024-05-23T12:49:52]\n"
     row = one(text, "node")
-    assert (
-        row["gpus"] == 4
-        and row["drained"] is True
-        and row["usable"] is False
-        and row["reason"] == "gres/gpu count reported lower than configured (3 < 4)"
-    )
+    assert row["gpus"] == 4
+    assert row["drained"] is True
+    assert row["usable"] is False
+    assert row["reason"] == "gres/gpu count reported lower than configured (3 < 4)"
     text = "REASON               USER        TIMESTAMP           NODELIST\nKill task failed     root        2024-05-01T10:00:00 gpu07\nNot responding       slurm       2024-05-01T10:00:00 gpu[08-09]\n"
     rows = of(text, "node")
     assert [(row["name"], row["reason"]) for row in rows] == [
@@ -66,27 +62,29 @@ def test_nodes() -> None:
     ]
     text = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\ngpu*         up 1-00:00:00      1  drain gpu07\ngpu*         up 1-00:00:00      1  down* gpu08\ngpu*         up 1-00:00:00      6    mix gpu[01-06]\n"
     rows = {row["name"]: row for row in of(text, "node")}
-    assert (
-        rows["gpu07"]["drained"] is True
-        and rows["gpu08"]["not_responding"] is True
-        and rows["gpu[01-06]"]["usable"] is True
-    )
+    assert rows["gpu07"]["drained"] is True
+    assert rows["gpu08"]["not_responding"] is True
+    assert rows["gpu[01-06]"]["usable"] is True
     text = "NODELIST   NODES PARTITION       STATE CPUS    S:C:T MEMORY TMP_DISK WEIGHT AVAIL_FE REASON\ngpu07          1      gpu*     drained 64     2:16:2 515000        0      1   (null) Kill task failed\n"
     assert one(text, "node")["reason"] == "Kill task failed"
 
 
 def test_slurm_conf_and_scripts() -> None:
     rows = of("NodeName=n[1-4] Gres=gpu:h100:8 CPUs=64 State=UNKNOWN\n", "gres")
-    assert rows[0]["count"] == 8 and rows[0]["where"] == "slurm.conf"
+    assert rows[0]["count"] == 8
+    assert rows[0]["where"] == "slurm.conf"
     rows = of("NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-3] Count=8\n", "gres")
-    assert rows[0]["count"] == 8 and rows[0]["files"] == 4
+    assert rows[0]["count"] == 8
+    assert rows[0]["files"] == 4
     rows = {
         row["name"]: row
         for row in of(
             "#!/bin/bash\n#SBATCH --gres=gpu:a100:4\n#SBATCH --mem=64G   # host\n#SBATCH -t 02:00:00\n", "job_request"
         )
     }
-    assert rows["gres"]["gpus"] == 4 and rows["mem"]["size_mib"] == 65536 and rows["time"]["seconds"] == 7200
+    assert rows["gres"]["gpus"] == 4
+    assert rows["mem"]["size_mib"] == 65536
+    assert rows["time"]["seconds"] == 7200
 
 
 POD = """Name:             trainer-0
@@ -118,22 +116,24 @@ Events:
 
 def test_describe_pod() -> None:
     pod = one(POD, "pod")
-    assert (
-        pod["oom_killed"] is True
-        and pod["exit_code"] == 137
-        and pod["restarts"] == 7
-        and pod["gpu_limit"] == 4
-        and pod["gpu_request"] == 2
-    )
-    assert pod["memory_limit_mib"] == 65536 and pod["node"] == "gke-1"
-    assert one(POD, "pod_container")["last_reason"] == "OOMKilled" and one(POD, "event")["count"] == 51
+    assert pod["oom_killed"] is True
+    assert pod["exit_code"] == 137
+    assert pod["restarts"] == 7
+    assert pod["gpu_limit"] == 4
+    assert pod["gpu_request"] == 2
+    assert pod["memory_limit_mib"] == 65536
+    assert pod["node"] == "gke-1"
+    assert one(POD, "pod_container")["last_reason"] == "OOMKilled"
+    assert one(POD, "event")["count"] == 51
 
 
 def test_describe_node() -> None:
     text = "Name:               n2\nLabels:             nvidia.com/gpu.count=8\n                    nvidia.com/gpu.present=true\nTaints:             node.kubernetes.io/unschedulable:NoSchedule\n                    gpu=true:NoSchedule\nUnschedulable:      true\nConditions:\n  Type             Status  LastHeartbeatTime  Reason  Message\n  DiskPressure     True    x   KubeletHasDiskPressure   kubelet has disk pressure\n  Ready            True    x   KubeletReady   ok\nCapacity:\n  cpu:             224\n  memory:          2113470Mi\n  nvidia.com/gpu:  7\nAllocatable:\n  nvidia.com/gpu:  6\nAllocated resources:\n  Resource        Requests  Limits\n  nvidia.com/gpu  5         5\n"
     row = one(text, "node")
     assert (row["label_count"], row["capacity_gpus"], row["allocatable_gpus"], row["allocated_gpus"]) == (8, 7, 6, 5)
-    assert row["cordoned"] is True and row["conditions"] == "DiskPressure" and "gpu=true" in str(row["taints"])
+    assert row["cordoned"] is True
+    assert row["conditions"] == "DiskPressure"
+    assert "gpu=true" in str(row["taints"])
 
 
 def test_get_tables() -> None:
@@ -144,7 +144,9 @@ def test_get_tables() -> None:
             "pod",
         )
     }
-    assert rows["a-1"]["restarts"] == 51 and rows["b-1"]["reason"] == "Evicted" and rows["c-1"]["ready"] is True
+    assert rows["a-1"]["restarts"] == 51
+    assert rows["b-1"]["reason"] == "Evicted"
+    assert rows["c-1"]["ready"] is True
     rows = {
         row["name"]: row
         for row in of(
@@ -152,12 +154,14 @@ def test_get_tables() -> None:
             "node",
         )
     }
-    assert rows["n1"]["cordoned"] is True and rows["n2"]["ready"] is False
+    assert rows["n1"]["cordoned"] is True
+    assert rows["n2"]["ready"] is False
     rows = {
         row["name"]: row
         for row in of("NAME   GPU_ALLOC   GPU_CAP\nn1     4           8\nn2     <none>      <none>\n", "node")
     }
-    assert rows["n1"]["allocatable_gpus"] == 4 and rows["n2"]["capacity_gpus"] == 0
+    assert rows["n1"]["allocatable_gpus"] == 4
+    assert rows["n2"]["capacity_gpus"] == 0
     row = one(
         "LAST SEEN   TYPE      REASON             OBJECT        MESSAGE\n3m          Warning   FailedScheduling   pod/cuda      0/3 nodes are available: 2 Insufficient nvidia.com/gpu.\n",
         "event",
@@ -197,12 +201,10 @@ status:
 
 def test_yaml_pod() -> None:
     (fact,) = [fact for fact in read(YAML_POD) if fact.kind == "pod"]
-    assert (
-        fact.fields["gpu_limit"] == 0.5
-        and fact.fields["gpu_request"] == 1
-        and fact.fields["shm_mib"] == 16384
-        and fact.fields["reason"] == "Evicted"
-    )
+    assert fact.fields["gpu_limit"] == 0.5
+    assert fact.fields["gpu_request"] == 1
+    assert fact.fields["shm_mib"] == 16384
+    assert fact.fields["reason"] == "Evicted"
     assert fact.where("gpu_limit").line == 11
 
 
@@ -238,12 +240,11 @@ def test_json_objects() -> None:
     }
     for indent in (None, 2):
         text = json.dumps({"kind": "List", "items": [node, event, pod]}, indent=indent)
-        assert one(text, "node")["allocatable_gpus"] == 7 and one(text, "node")["cordoned"] is True
-        assert (
-            one(text, "event")["object"] == "pod/p"
-            and one(text, "pod")["oom_killed"] is True
-            and one(text, "pod")["restarts"] == 3
-        )
+        assert one(text, "node")["allocatable_gpus"] == 7
+        assert one(text, "node")["cordoned"] is True
+        assert one(text, "event")["object"] == "pod/p"
+        assert one(text, "pod")["oom_killed"] is True
+        assert one(text, "pod")["restarts"] == 3
 
 
 def test_workload_and_quota() -> None:
@@ -261,12 +262,10 @@ def test_workload_and_quota() -> None:
 )
 def test_inspect_whole_and_in_pieces(text: str) -> None:
     row = one(text, "container")
-    assert (
-        row["oom_killed"] is True
-        and row["exit_code"] == 137
-        and row["memory_limit_mib"] == 32768
-        and row["shm_mib"] == 64
-    )
+    assert row["oom_killed"] is True
+    assert row["exit_code"] == 137
+    assert row["memory_limit_mib"] == 32768
+    assert row["shm_mib"] == 64
 
 
 def test_run_compose_lists() -> None:
@@ -274,28 +273,25 @@ def test_run_compose_lists() -> None:
         "$ docker run -it -d --name ds --gpus all --network host --shm-size 16G \\\n   --ulimit memlock=-1 -v /data:/data my/img:1 bash -c 'x --gpus'\n",
         "container_request",
     )
-    assert (
-        row["image"] == "my/img:1"
-        and row["shm_mib"] == 16384
-        and row["memlock"] is True
-        and row["infiniband"] is False
-        and row["shm_default"] is False
-    )
+    assert row["image"] == "my/img:1"
+    assert row["shm_mib"] == 16384
+    assert row["memlock"] is True
+    assert row["infiniband"] is False
+    assert row["shm_default"] is False
     row = one(
         "services:\n  web:\n    image: vllm/vllm\n    ipc: host\n    mem_limit: 64g\n    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n              count: 2\n              capabilities: [gpu]\n",
         "container_request",
     )
-    assert (
-        row["wants_gpu"] is True
-        and row["shm_default"] is False
-        and row["gpus"] == "2"
-        and row["memory_limit_mib"] == 65536
-    )
+    assert row["wants_gpu"] is True
+    assert row["shm_default"] is False
+    assert row["gpus"] == "2"
+    assert row["memory_limit_mib"] == 65536
     rows = of(
         'CONTAINER ID   IMAGE     COMMAND   CREATED       STATUS                       PORTS     NAMES\n5b1e07c4d2aa   a:b       "x"       2 hours ago   Exited (137) 3 minutes ago             trainer\n5b1e07c4d2ab   a:b       "x"       2 hours ago   Up 2 hours (healthy)                   web\n',
         "container",
     )
-    assert rows[0]["exit_code"] == 137 and rows[1]["state"] == "running"
+    assert rows[0]["exit_code"] == 137
+    assert rows[1]["state"] == "running"
 
 
 def test_runtime_settings() -> None:
@@ -320,4 +316,5 @@ def test_real_cluster_outputs() -> None:
         ("comput3", 0, True),
     ]
     rows = of(shared("data", "gcm", "sinfo.txt"), "node")
-    assert rows and any(row["drained"] for row in rows)
+    assert rows
+    assert any(row["drained"] for row in rows)

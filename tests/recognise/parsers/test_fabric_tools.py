@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - tools print long lines
 from __future__ import annotations
 
 from gpu_helpers import one, run

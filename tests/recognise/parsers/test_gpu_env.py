@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - tools print long lines
 from __future__ import annotations
 
 import pytest
@@ -156,5 +155,7 @@ def test_ldd() -> None:
     missing, shadowed = run("ldd:parse_ldd", text)
     assert missing.fields["missing"] is True
     assert (shadowed.fields["from_system"], shadowed.fields["needed_by_wheel"]) == (True, True)
-    need = run("ldd:parse_ldd", "x: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by y.so)\n")
+    need = run(
+        "ldd:parse_ldd", "x: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by y.so)\n"
+    )
     assert need[0].fields["symbol_version"] == "GLIBC_2.32"

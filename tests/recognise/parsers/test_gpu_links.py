@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - tools print long lines
 from __future__ import annotations
 
 import pytest
@@ -53,7 +52,9 @@ def test_lspci_of_a_whole_server() -> None:
 
 
 def test_nvlink() -> None:
-    facts = run("nvlink:parse_nvlink", sample("azure-nhc/bad_nvlink_status.txt") + sample("azure-nhc/good_nvlink_status.txt"))
+    facts = run(
+        "nvlink:parse_nvlink", sample("azure-nhc/bad_nvlink_status.txt") + sample("azure-nhc/good_nvlink_status.txt")
+    )
     bad, good = kinds(facts, "nvlink_gpu")
     assert bad.fields["state"] == "inactive"
     assert good.fields["active"] == 12
@@ -115,7 +116,11 @@ hca_id:\tmlx5_2
 
 def test_rdma_ports() -> None:
     facts = {f.key: f.fields for f in run("rdma:parse_ports", IBSTAT + IBSTATUS + DEVINFO)}
-    assert (facts["mlx5_0/1"]["state"], facts["mlx5_0/1"]["physical_state"], facts["mlx5_0/1"]["up"]) == ("DOWN", "Polling", False)
+    assert (facts["mlx5_0/1"]["state"], facts["mlx5_0/1"]["physical_state"], facts["mlx5_0/1"]["up"]) == (
+        "DOWN",
+        "Polling",
+        False,
+    )
     assert facts["mlx5_1/1"]["state"] == "INIT"
     assert (facts["mlx5_bond_0/1"]["up"], facts["mlx5_bond_0/1"]["rate_gbs"]) == (True, 25.0)
     assert (facts["mlx5_2/1"]["state"], facts["mlx5_2/1"]["active_mtu_bytes"]) == ("DOWN", 1024)
@@ -136,12 +141,18 @@ def test_rdma_others() -> None:
     single = run("rdma:parse_sys", "4: ACTIVE\n", "root/sys/class/infiniband/mlx5_3/ports/1/state")
     assert single[0].key == "mlx5_3/1"
     nic = "$ ethtool -S ens1f0\nNIC statistics:\n     rx_packets: 10\n     rx_discards_phy: 55\n     rx_crc_errors_phy: 0\n     rx_prio3_pause: 9\n"
-    assert one(run("rdma:parse_ethtool", nic), "nic_counters").fields == {"device": "ens1f0", "rx_discards_phy": 55, "rx_prio3_pause": 9}
+    assert one(run("rdma:parse_ethtool", nic), "nic_counters").fields == {
+        "device": "ens1f0",
+        "rx_discards_phy": 55,
+        "rx_prio3_pause": 9,
+    }
     gids = "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n---\nmlx5_0\t1\t3\t0000:0000:0000:0000:0000:ffff:0a00:0001\t10.0.0.1\tv2\tens1f0\n"
     assert one(run("rdma:parse_gids", gids), "gid").fields["roce"] == "v2"
 
 
-@pytest.mark.parametrize(("scenario", "group", "behind"), [("gpu_error_1st", "74", {12}), ("gpu_error_2nd", "72", {9, 14})])
+@pytest.mark.parametrize(
+    ("scenario", "group", "behind"), [("gpu_error_1st", "74", {12}), ("gpu_error_2nd", "72", {9, 14})]
+)
 def test_flight_recorder(scenario: str, group: str, behind: set[int]) -> None:
     last: dict[int, int] = {}
     for rank in range(16):
@@ -185,7 +196,9 @@ def test_pickles_that_call_are_refused() -> None:
 
     with pytest.raises(NotPlainError):
         load_plain(pickle.dumps({"entries": [Evil()]}))
-    assert load_plain(pickle.dumps({"a": [1, (2, 3), "x", None, True, 1.5]}, protocol=4)) == {"a": [1, (2, 3), "x", None, True, 1.5]}
+    assert load_plain(pickle.dumps({"a": [1, (2, 3), "x", None, True, 1.5]}, protocol=4)) == {
+        "a": [1, (2, 3), "x", None, True, 1.5]
+    }
     for junk in (b"", b"\x80", b"\x80\x02}", b"\x80\x02e.", b"\x80\x02K\x01a."):
         with pytest.raises(NotPlainError):
             load_plain(junk)

@@ -1,6 +1,5 @@
 """The rules over GPU facts: their examples hold, and the healthy real samples stay clean."""
 
-
 from __future__ import annotations
 
 import fnmatch

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - tools print long lines
 from __future__ import annotations
 
 import pytest
@@ -63,7 +62,11 @@ def test_table_without_borders() -> None:
     text = "\n".join(" ".join(line.replace("|", " ").split()) for line in TABLE.split("\n"))
     facts = run("nvidia_smi_table:parse_table", text)
     first, _ = kinds(facts, "gpu")
-    assert (first.fields["memory_total_mib"], first.fields["utilization_pct"], first.fields["processes"]) == (24576, 0, 2)
+    assert (first.fields["memory_total_mib"], first.fields["utilization_pct"], first.fields["processes"]) == (
+        24576,
+        0,
+        2,
+    )
 
 
 def test_table_in_a_log() -> None:
@@ -152,8 +155,18 @@ def test_query_with_display_filter_and_old_ecc() -> None:
 def test_query_without_indentation() -> None:
     text = sample("nvidia-smi-captures/linux-x86_64__nvidia-h200__590.48.01.txt")
     indented = kinds(run("nvidia_smi_query:parse_query", text), "gpu")[0].fields
-    flat = kinds(run("nvidia_smi_query:parse_query", "\n".join(" ".join(x.split()) for x in text.split("\n"))), "gpu")[0].fields
-    for name in ("pcie_gen", "pcie_width_max", "power_limit_w", "sm_clock_mhz", "max_sm_clock_mhz", "memory_used_mib", "temperature_c"):
+    flat = kinds(run("nvidia_smi_query:parse_query", "\n".join(" ".join(x.split()) for x in text.split("\n"))), "gpu")[
+        0
+    ].fields
+    for name in (
+        "pcie_gen",
+        "pcie_width_max",
+        "power_limit_w",
+        "sm_clock_mhz",
+        "max_sm_clock_mhz",
+        "memory_used_mib",
+        "temperature_c",
+    ):
         assert flat[name] == indented[name], name
 
 
@@ -184,8 +197,14 @@ def test_xml_old_and_new(name: str) -> None:
 
 
 def test_csv_series_is_thinned() -> None:
-    rows = [f"2026/01/01 10:00:{i % 60:02d}.000, 0, 00000000:E3:00.0, P1, {90 + i % 9} %, 2, 5, {300 + i}.00 W" for i in range(500)]
-    text = "timestamp, index, pci.bus_id, pstate, utilization.gpu [%], pcie.link.gen.current, pcie.link.gen.max, power.draw [W]\n" + "\n".join(rows)
+    rows = [
+        f"2026/01/01 10:00:{i % 60:02d}.000, 0, 00000000:E3:00.0, P1, {90 + i % 9} %, 2, 5, {300 + i}.00 W"
+        for i in range(500)
+    ]
+    text = (
+        "timestamp, index, pci.bus_id, pstate, utilization.gpu [%], pcie.link.gen.current, pcie.link.gen.max, power.draw [W]\n"
+        + "\n".join(rows)
+    )
     facts = run("nvidia_smi_csv:parse_csv", text)
     assert len(kinds(facts, "gpu")) < 60
     series = one(facts, "gpu_series")

@@ -16,9 +16,12 @@ node3                  Wed May 17 10:44:19 2023  525.105.17
 def test_cards_and_processes() -> None:
     facts = parse_gpustat(Document("gpustat.txt", TEXT))
     cards = {f.key: f.fields for f in facts if f.kind == "gpu"}
-    assert cards["0"]["memory_used_mib"] == 22451 and cards["0"]["temperature_c"] == 41
-    assert cards["1"]["power_w"] == 211 and cards["1"]["utilization_pct"] == 96
+    assert cards["0"]["memory_used_mib"] == 22451
+    assert cards["0"]["temperature_c"] == 41
+    assert cards["1"]["power_w"] == 211
+    assert cards["1"]["utilization_pct"] == 96
     assert "utilization_pct" not in cards["2"]
     held = {f.fields["pid"]: f.fields for f in facts if f.kind == "gpu_process"}
-    assert held[41877]["user"] == "hana" and held[41877]["memory_mib"] == 22154
+    assert held[41877]["user"] == "hana"
+    assert held[41877]["memory_mib"] == 22154
     assert held[52046]["gpu_index"] == 1

@@ -1,4 +1,3 @@
-# ruff: noqa: E501, PT018 - outputs stand as tools print them
 from __future__ import annotations
 
 import pytest
@@ -12,7 +11,9 @@ def test_df_human_with_device_of_two_words_and_root() -> None:
         "fs",
     )
     assert [row["mount"] for row in rows] == ["/", "/dev/shm", "/home dir"]
-    assert rows[1]["size_mib"] == 64 and rows[1]["use_pct"] == 100 and rows[2]["network"] is True
+    assert rows[1]["size_mib"] == 64
+    assert rows[1]["use_pct"] == 100
+    assert rows[2]["network"] is True
 
 
 @pytest.mark.parametrize(
@@ -28,13 +29,16 @@ def test_df_human_with_device_of_two_words_and_root() -> None:
 )
 def test_df_in_every_unit_and_language(text: str) -> None:
     row = one(text, "fs")
-    assert row["mount"] == "/dev/shm" and row["size_mib"] == 64 and row["use_pct"] == 19
+    assert row["mount"] == "/dev/shm"
+    assert row["size_mib"] == 64
+    assert row["use_pct"] == 19
 
 
 def test_df_inodes_and_wrapped_device() -> None:
     text = "$ df -i /data\nFilesystem        Inodes   IUsed IFree IUse% Mounted on\n/dev/sdb1      61054976 61054976     0  100% /data\n"
     row = one(text, "fs")
-    assert row["inode_use_pct"] == 100 and "use_pct" not in row
+    assert row["inode_use_pct"] == 100
+    assert "use_pct" not in row
     wrapped = "Filesystem 1K-blocks Used Available Use% Mounted on\n/dev/mapper/a-very-long-name\n   1048576 1048576 0 100% /scratch\n"
     assert one(wrapped, "fs")["device"] == "/dev/mapper/a-very-long-name"
 
@@ -46,13 +50,13 @@ def test_listing_and_devices() -> None:
         "drwxr-xr-x. 2 a a 4096 Mar  3  2023 step_10\n",
         "file",
     )
-    assert rows[0]["size"] == 2415919104 and rows[1]["size"] == round(1.2 * 1024**3) and rows[0]["checkpoint"] is True
-    assert (
-        rows[2]["device"] is True
-        and "size" not in rows[2]
-        and rows[3]["target"] == "ckpt_2.pt"
-        and rows[4]["directory"] is True
-    )
+    assert rows[0]["size"] == 2415919104
+    assert rows[1]["size"] == round(1.2 * 1024**3)
+    assert rows[0]["checkpoint"] is True
+    assert rows[2]["device"] is True
+    assert "size" not in rows[2]
+    assert rows[3]["target"] == "ckpt_2.pt"
+    assert rows[4]["directory"] is True
 
 
 def test_device_listing_is_no_lsof() -> None:
@@ -65,8 +69,11 @@ def test_mounts() -> None:
         "tmpfs /dev/shm tmpfs rw,nosuid,nodev,size=65536k 0 0\n/dev/sdb1 /data ext4 ro,relatime,errors=remount-ro 0 0\n",
         "mount",
     )
-    assert rows[0]["network"] is True and rows[0]["hard"] is True and rows[0]["timeo"] == 600
-    assert rows[1]["size_mib"] == 64 and rows[2]["read_only"] is True
+    assert rows[0]["network"] is True
+    assert rows[0]["hard"] is True
+    assert rows[0]["timeo"] == 600
+    assert rows[1]["size_mib"] == 64
+    assert rows[2]["read_only"] is True
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,9 @@ def test_free_in_every_form(text: str, source: str) -> None:
 def test_free_swap_line_and_evidence() -> None:
     text = "               total        used        free      shared  buff/cache   available\nMem:           503Gi        61Gi       390Gi       1.1Gi        51Gi       438Gi\nSwap:          8.0Gi          0B       8.0Gi\n"
     (fact,) = [f for f in read(text) if f.kind == "memory"]
-    assert fact.fields["swap_total_mib"] == 8192 and fact.where().line == 2 and "Mem:" in fact.where().text
+    assert fact.fields["swap_total_mib"] == 8192
+    assert fact.where().line == 2
+    assert "Mem:" in fact.where().text
 
 
 def test_meminfo_and_top_memory() -> None:
@@ -97,7 +106,8 @@ def test_meminfo_and_top_memory() -> None:
         "MemTotal:       527825040 kB\nMemFree:         1000000 kB\nMemAvailable:    2097152 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
         "memory",
     )
-    assert row["available_mib"] == 2048 and row["swap_used_mib"] == 0
+    assert row["available_mib"] == 2048
+    assert row["swap_used_mib"] == 0
     row = one("top - 10:00:00 up 5 days,  2:01,  1 user,  load average: 99.10, 80.20, 70.30\n%Cpu(s): 12.1 us,  1.5 sy,  0.0 ni, 50.0 id, 36.0 wa,  0.0 hi,  0.1 si,  0.3 st\nMiB Mem : 515000.0 total,   1000.0 free, 510000.0 used,   4000.0 buff/cache\n", "memory")  # fmt: skip
     assert row["available_mib"] == 5000
 
@@ -113,14 +123,17 @@ def test_cgroup_files() -> None:
         "/sys/fs/cgroup/a/memory.max:34359738368\n/sys/fs/cgroup/a/memory.current:34359000000\n/sys/fs/cgroup/a/memory.events:oom_kill 3\n",
         "cgroup",
     )
-    assert row["limit_mib"] == 32768 and row["oom_kill_count"] == 3
+    assert row["limit_mib"] == 32768
+    assert row["oom_kill_count"] == 3
     row = one("==> memory.events <==\nlow 0\nhigh 0\nmax 812\noom 4\noom_kill 2\n", "cgroup")
-    assert row["oom_kill_count"] == 2 and row["max_count"] == 812
+    assert row["oom_kill_count"] == 2
+    assert row["max_count"] == 812
     row = one(
         "# cat /sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes\n34359738368\n# cat /sys/fs/cgroup/memory/docker/ab/memory.failcnt\n71\n",
         "cgroup",
     )
-    assert row["limit_mib"] == 32768 and row["fail_count"] == 71
+    assert row["limit_mib"] == 32768
+    assert row["fail_count"] == 71
 
 
 def test_real_df_and_free() -> None:

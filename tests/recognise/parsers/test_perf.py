@@ -50,9 +50,11 @@ Thread 4801 (idle): "refill"
     [
         'Thread 7 (active): "MainThread"\n    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    step (a.py:3)',
         'Thread 0x00007f3d (most recent call first):\n  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 9 in barrier\n  File "a.py", line 3 in step',
-        "Traceback for thread 7 (python) [] (most recent call last):\n"
-        '    (Python) File "a.py", line 3, in step\n    (Python) File "/v/torch/distributed/distributed_c10d.py", line 9, in all_gather',
-        "Thread 1 (Thread 0x7f00 (LWP 7) \"python\"):\n#0  0x00 in ncclAllReduce () from /v/libnccl.so.2\n#1  0x01 in step () from /srv/a.so",
+        (
+            "Traceback for thread 7 (python) [] (most recent call last):\n"
+            '    (Python) File "a.py", line 3, in step\n    (Python) File "/v/torch/distributed/distributed_c10d.py", line 9, in all_gather'
+        ),
+        'Thread 1 (Thread 0x7f00 (LWP 7) "python"):\n#0  0x00 in ncclAllReduce () from /v/libnccl.so.2\n#1  0x01 in step () from /srv/a.so',
     ],
 )
 def test_a_collective_is_seen_whatever_tool_printed_it(frames: str) -> None:
@@ -70,12 +72,27 @@ Self CPU time total: 10.000s
 Self CUDA time total: 2.000s
 """
     fields = one(profiles.parse_profile(doc(text))).fields
-    assert (fields["launch_share"], fields["nccl_share"], fields["copy_share"], fields["gpu_busy_share"]) == (0.4, 0.5, 0.1, 0.2)
+    assert (fields["launch_share"], fields["nccl_share"], fields["copy_share"], fields["gpu_busy_share"]) == (
+        0.4,
+        0.5,
+        0.1,
+        0.2,
+    )
 
 
 def test_nsys_columns_and_csv_agree() -> None:
     rows = [("60.0", "6000000000", "3", "2000000000", "x", "x", "x", "x", "[CUDA memcpy Host-to-Device]")]
-    head = ("Time (%)", "Total Time (ns)", "Count", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)", "StdDev (ns)", "Operation")
+    head = (
+        "Time (%)",
+        "Total Time (ns)",
+        "Count",
+        "Avg (ns)",
+        "Med (ns)",
+        "Min (ns)",
+        "Max (ns)",
+        "StdDev (ns)",
+        "Operation",
+    )
     columns = "  ".join(head) + "\n" + "\n".join("  ".join(r) for r in rows)
     comma = ",".join(head) + "\n" + "\n".join(",".join(r) for r in rows)
     assert one(profiles.parse_profile(doc(columns))).fields == one(profiles.parse_profile(doc(comma))).fields
@@ -120,13 +137,15 @@ def test_timers_of_steps() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(alphabet="Thread 0123456789()[]:#|%.,\n\"rankcpudt-><ms=FileNameSelf", max_size=400))
+@given(st.text(alphabet='Thread 0123456789()[]:#|%.,\n"rankcpudt-><ms=FileNameSelf', max_size=400))
 def test_no_text_makes_a_parser_fail(text: str) -> None:
     for parse in PARSERS:
         parse(doc(text))
 
 
-@pytest.mark.parametrize("piece", ["a", " ", "rank ", "Thread 1 (", "#0 a(", "1,", "data ", "cpu->gpu ", "fwd: 1 | bwd: "])
+@pytest.mark.parametrize(
+    "piece", ["a", " ", "rank ", "Thread 1 (", "#0 a(", "1,", "data ", "cpu->gpu ", "fwd: 1 | bwd: "]
+)
 def test_long_lines_cost_little(piece: str) -> None:
     text = 'Thread 1 (idle): "MainThread"\n' + piece * 6000 + "\n"
     start = time.perf_counter()

@@ -132,7 +132,7 @@ def stamp(text: str, *formats: str) -> Stamp | None:
     """A point in time by the first format that fits; a zone in it counts."""
     for form in formats:
         try:
-            moment = datetime.strptime(text.strip(), form)  # noqa: DTZ007 - zones are handled on the next line
+            moment = datetime.strptime(text.strip(), form)
         except ValueError:
             continue
         zoned = moment.tzinfo is not None

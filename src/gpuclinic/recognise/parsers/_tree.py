@@ -89,10 +89,9 @@ def yaml_leaves(lines: list[str]) -> list[Leaf]:
             continue
         match = _KEY.match(line) if len(line) < 4000 else None
         item = None if match else (_ITEM.match(line) if len(line) < 4000 else None)
-        if not match and not item:
-            continue
         found = match or item
-        assert found is not None  # noqa: S101 - narrows for the type checker
+        if found is None:
+            continue
         block = _line(found, index, indent, number, stack, counters, leaves, key=match["key"] if match else None)
     return leaves
 

@@ -102,7 +102,7 @@ def stamp(text: str) -> Stamp | None:
     written = re.sub(r"\s+", " ", found.group())
     for form in _DATES:
         try:
-            moment = datetime.strptime(written, form)  # noqa: DTZ007 - the tool prints no zone
+            moment = datetime.strptime(written, form)
         except ValueError:
             continue
         return Stamp(moment.replace(tzinfo=timezone.utc).timestamp())

@@ -29,7 +29,12 @@ def parse_gpustat(document: Document) -> list[Fact]:
         card = Draft(document, "gpu", str(index), number, line)
         card.fields.update(index=index, name=found["name"].strip(), tool="gpustat")
         card.fields.update(memory_used_mib=int(found["used"]), memory_total_mib=int(found["total"]))
-        for field, group in (("temperature_c", "heat"), ("utilization_pct", "busy"), ("power_w", "power"), ("power_limit_w", "limit")):
+        for field, group in (
+            ("temperature_c", "heat"),
+            ("utilization_pct", "busy"),
+            ("power_w", "power"),
+            ("power_limit_w", "limit"),
+        ):
             if (found[group] or "").isdigit():
                 card.fields[field] = int(found[group])
         facts.append(card.fact())

@@ -249,7 +249,7 @@ def _statuses(thing: _Object, fields: dict[str, Scalar], places: dict[str, Where
 
 def _shm(thing: _Object, fields: dict[str, Scalar], places: dict[str, Where | None]) -> None:
     """Whether something is mounted at /dev/shm, and how large that is allowed to grow."""
-    mounts = [path for path, value, _ in thing.leaves if path[-1] == "mountPath" and value == "/dev/shm"]  # noqa: S108
+    mounts = [path for path, value, _ in thing.leaves if path[-1] == "mountPath" and value == "/dev/shm"]
     fields["shm_mounted"] = bool(mounts)
     for path in mounts:
         volume = thing.text(*path[:-1], "name")

@@ -21,9 +21,37 @@ _WORDS = (
     *(f'"{word}' for word in _FIELDS),
     *(f"'{word}" for word in _FIELDS),
     *("Received request ", "GenerateReqInput(", "<|im_start|>", "[INST]", "attern", "egex", "egExp"),
-    *("raise ", '" in ', "' in ", "re.compile(", "re.search(", "re.match(", "re.findall(", "log.", "logger.", "logging.", "LOG.", "LOGGER."),
+    *(
+        "raise ",
+        '" in ',
+        "' in ",
+        "re.compile(",
+        "re.search(",
+        "re.match(",
+        "re.findall(",
+        "log.",
+        "logger.",
+        "logging.",
+        "LOG.",
+        "LOGGER.",
+    ),
     *("printf(", "printf (", "print(", "throw ", "panic(", "errors.New(", "fmt.Errorf(", "pytest.raises("),
-    *("grep", " rg ", " ag ", " awk ", " sed ", "findstr", "Select-String", "journalctl", ".md:", ".md-", ".mdx:", ".rst:", ".rst-", ".adoc:"),
+    *(
+        "grep",
+        " rg ",
+        " ag ",
+        " awk ",
+        " sed ",
+        "findstr",
+        "Select-String",
+        "journalctl",
+        ".md:",
+        ".md-",
+        ".mdx:",
+        ".rst:",
+        ".rst-",
+        ".adoc:",
+    ),
 )
 """Words of which a quoting line holds at least one."""
 _ROLES = r"""["']role["'] ?: ?["'](?:user|assistant|system|human)["']"""
@@ -32,7 +60,9 @@ _DATA = re.compile(
     + r"""|\bReceived request \S{1,80}: prompt: |GenerateReqInput\(|<\|im_start\|>|\[INST\]"""
 )  # fmt: skip
 _ALARM = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback|Exception)\b")
-_RULE = re.compile(r"""(?:^|[\s{,\[])["']?(?:[Pp]attern|[Rr]eg[Ee]xp?|matchRegex|match_regex)["']? ?[:=] ?["'r(/\\^.\w]""")
+_RULE = re.compile(
+    r"""(?:^|[\s{,\[])["']?(?:[Pp]attern|[Rr]eg[Ee]xp?|matchRegex|match_regex)["']? ?[:=] ?["'r(/\\^.\w]"""
+)
 _EXPRESSION = re.compile(r"\\+[dSsw(.\[]|\.[*+]|\(\?|\[\^?[0-9a-z]-|\)\?|^\s*[-{\"']")
 _CODE = re.compile(
     r"""^\s*(?:\d{1,5}[:|\s]\s*|>+\s*)?(?:raise \w[\w.]*\(|(?:el)?if [^:]{0,80}["'][^"']*["'] (?:not )?in \w|re\.(?:compile|search|match|findall)\(|"""
@@ -149,7 +179,7 @@ def _hunks(document: Document, lines: list[str]) -> list[Fact]:
 def _help(document: Document, lines: list[str]) -> list[Fact]:
     """The options that a program's help lists."""
     found: list[Fact] = []
-    usage = -10**6
+    usage = -(10**6)
     index = 0
     while index < len(lines):
         if _USAGE.match(lines[index]):
@@ -158,7 +188,9 @@ def _help(document: Document, lines: list[str]) -> list[Fact]:
         index += 1
         if not _OPTIONS.match(lines[start]) or start - usage > 60:
             continue
-        while index < len(lines) and (not lines[index].strip() or lines[index][:1] in " \t" or _OPTIONS.match(lines[index])):
+        while index < len(lines) and (
+            not lines[index].strip() or lines[index][:1] in " \t" or _OPTIONS.match(lines[index])
+        ):
             index += 1
         found.append(_quoted(document, start, index - 1, lines[start], "help"))
     return found

@@ -82,7 +82,7 @@ def parse_sockets(document: Document) -> list[Fact]:
             "send_q": whole(match["send"]),
         }
         if state in ("LISTEN", "UNCONN"):
-            fields["public"] = address in ("0.0.0.0", "*", "::", "") or not address.startswith(("127.", "::1"))  # noqa: S104
+            fields["public"] = address in ("0.0.0.0", "*", "::", "") or not address.startswith(("127.", "::1"))
             facts.append(fact(document, "port", f"{address}:{port}", fields, index, line))
         else:
             peer_port = whole(match["peer_port"])
