@@ -1,6 +1,5 @@
 """Makes a log of mixed syslog, trainer and NCCL lines with a chosen share of lines that signatures match."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import random

@@ -42,7 +42,7 @@ class Budget:
 class Careful(io.RawIOBase):
     """A stream out of an archive. Where it breaks, or at its cap, it ends; `problem_of` tells that it did."""
 
-    def __init__(self, inner: Any, budget: Budget, compressed: int | None, errors: tuple[type[Exception], ...]) -> None:  # noqa: ANN401
+    def __init__(self, inner: Any, budget: Budget, compressed: int | None, errors: tuple[type[Exception], ...]) -> None:
         self._inner = inner
         self._budget = budget
         self._errors: tuple[type[Exception], ...] = (*DAMAGE, *errors)
@@ -60,7 +60,7 @@ class Careful(io.RawIOBase):
             self._inner.close()
         super().close()
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
+    def readinto(self, buffer: Any) -> int:
         """Fills the buffer; gives nothing from a break or the cap on."""
         if self.problem is not None:
             return 0
@@ -131,7 +131,7 @@ def _gunzip(stream: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:
 class _Gunzip:
     """Members of a gzip file, one behind the other; gives all that a cut file still holds before it complains."""
 
-    def __init__(self, stream: BinaryIO, library: Any) -> None:  # noqa: ANN401
+    def __init__(self, stream: BinaryIO, library: Any) -> None:
         self._stream = stream
         self._library = library
         self._member = self._new()
@@ -139,7 +139,7 @@ class _Gunzip:
         self._pending = b""
         self._ended = False
 
-    def _new(self) -> Any:  # noqa: ANN401
+    def _new(self) -> Any:
         return self._library.decompressobj(wbits=31)
 
     def read(self, size: int) -> bytes:
@@ -178,7 +178,7 @@ def _zstd(stream: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:
         raise OSError("zstd needs the extra: pip install 'gpuclinic[fast]'") from None
 
 
-def _module(name: str) -> Any:  # noqa: ANN401
+def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
@@ -244,7 +244,7 @@ def _refusal(member: tarfile.TarInfo, name: str | None) -> str | None:
 class _Pieces:
     """A member read in small pieces, so that a cut archive loses at most the last of them."""
 
-    def __init__(self, file: Any) -> None:  # noqa: ANN401
+    def __init__(self, file: Any) -> None:
         self._file = getattr(file, "raw", file)
 
     def read(self, size: int) -> bytes:

@@ -246,24 +246,25 @@ class Confirmer:
         self.signatures = signatures
         self._compiled: dict[int, tuple[re.Pattern[str], list[re.Pattern[str]]]] = {}
 
+    def _expressions(self, number: int) -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
+        signature = self.signatures[number]
+        flags = re.IGNORECASE if signature.ignore_case else 0
+        pair = (re.compile(signature.pattern, flags), [re.compile(unless) for unless in signature.unless])
+        self._compiled[number] = pair
+        return pair
+
     def confirm(self, number: int, line: str) -> re.Match[str] | None:
         """The match of a signature in a line, or None where it does not hold after all."""
-        pair = self._compiled.get(number)
-        if pair is None:
-            signature = self.signatures[number]
-            flags = re.IGNORECASE if signature.ignore_case else 0
-            pair = (re.compile(signature.pattern, flags), [re.compile(unless) for unless in signature.unless])
-            self._compiled[number] = pair
-        match = pair[0].search(line)
-        if match is None or any(unless.search(line) for unless in pair[1]):
-            return None
-        return match
+        found = self.confirm_all((number,), line)
+        return found[0][1] if found else None
 
     def confirm_all(self, numbers: Iterable[int], line: str) -> list[tuple[int, re.Match[str]]]:
         """Those of the nominated signatures that hold for the line."""
         found: list[tuple[int, re.Match[str]]] = []
+        compiled = self._compiled
         for number in numbers:
-            match = self.confirm(number, line)
-            if match is not None:
+            pattern, unless = compiled.get(number) or self._expressions(number)
+            match = pattern.search(line)
+            if match is not None and not (unless and any(other.search(line) for other in unless)):
                 found.append((number, match))
         return found
