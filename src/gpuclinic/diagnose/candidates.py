@@ -27,6 +27,7 @@ class Support(msgspec.Struct):
     worth: float
     places: list[Where]
     moment: Clock | None = None
+    last_moment: Clock | None = None
     order: int = 0
     last_order: int = 0
     fatal: bool = True
@@ -144,6 +145,7 @@ def add_signals(pool: Pool, reading: Reading, signatures: dict[str, Signature]) 
         if support is not None:
             support.count += 1
             support.last_order = signal.order
+            support.last_moment = pool.timeline.clock(signal)
             if len(support.places) < _MOST_EVIDENCE:
                 support.places.append(signal.where)
             continue
@@ -260,8 +262,10 @@ def _add_rule(pool: Pool, rule: Rule, fact: Fact | None, places: list[Where]) ->
     if fact is not None:
         groups.setdefault("key", fact.key)
     pid, rank = fields.get("pid"), fields.get("rank")
+    dated = fact is not None and fact.kind == "sel_event" and fact.time is not None and not fact.time.yearless
+    moment = Clock("wall", fact.time.seconds) if dated and fact is not None and fact.time is not None else None
     support = Support(
-        id=rule.id, worth=LEVEL_CONFIDENCE[rule.level], places=places, order=10**9, fatal=rule.fatal, role=rule.role, texts=texts,
+        id=rule.id, worth=LEVEL_CONFIDENCE[rule.level], places=places, moment=moment, order=10**9, fatal=rule.fatal, role=rule.role, texts=texts,
         groups=groups, action=rule.action, pid=pid if isinstance(pid, int) else None, rank=rank if isinstance(rank, int) else None,
     )  # fmt: skip
     index = fields.get(

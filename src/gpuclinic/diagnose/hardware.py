@@ -8,7 +8,7 @@ from gpuclinic.diagnose.kernel_reports import refine_kernel_reports
 from gpuclinic.knowledge.xids import recovery_action
 
 if TYPE_CHECKING:
-    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.candidates import Candidate, Support
     from gpuclinic.diagnose.evidence import Reading
     from gpuclinic.model import Signal
 
@@ -41,7 +41,7 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
 
 
 def _withdrawn_events(candidates: list[Candidate], reading: Reading) -> None:
-    """An event of the BMC that a later line of its log takes back is history."""
+    """An event of the BMC that a later line of its log takes back is history, unless something else failed then."""
     gone = {
         (f.source, p.line)
         for f in reading.facts
@@ -52,11 +52,23 @@ def _withdrawn_events(candidates: list[Candidate], reading: Reading) -> None:
         if not gone or not candidate.cause.startswith("hw."):
             continue
         old = [s for s in candidate.supports if s.places and all((p.source, p.line) in gone for p in s.places)]
+        others = [c for c in candidates if c is not candidate and not c.cause.startswith(("hw.power", "hw.thermal"))]
+        if any(_together(support, other) for support in old for other in others):
+            continue
         for support in old:
             support.worth *= 0.3
             support.fatal = False
         if old:
             candidate.settle()
+
+
+def _together(support: Support, other: Candidate) -> bool:
+    """Something believed happened within the hour; a board's clock may be whole half hours off the system's."""
+    mine, its = support.moment, other.moment
+    if mine is None or its is None or mine.clock != "wall" or its.clock != "wall" or other.strength < 0.5:
+        return False
+    lag = abs(its.seconds - mine.seconds)
+    return lag <= 3600 or (lag <= 14 * 3600 and abs(lag - round(lag / 1800) * 1800) <= 300)
 
 
 _FROM_KERNEL = ("xid.", "sxid.", "nvrm.", "aer.", "kernel.", "gpu.", "nvlink.", "pcie.", "mce.", "edac.")

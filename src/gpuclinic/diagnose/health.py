@@ -23,6 +23,8 @@ _PROGRESS = (
     "run.step", "run.epoch", "run.tqdm", "run.megatron", "run.meters", "run.meters_reversed", "run.hf_log",
     "tf.epoch", "tf.progbar", "run.served", "vllm.throughput", "programs.trial_done",
 )  # fmt: skip
+PROGRESS_IDS = frozenset({*_ENDED_WELL, *_RESULT, *_PROGRESS})
+"""Lines by which runs tell that they go on or ended well."""
 _DEATHS = (
     "elastic.worker_failed", "elastic.child_failed", "elastic.table_root_cause", "lightning.child_terminated", "mpi.rank_signal", "mpi.hydra_exit",
     "mpi.pals_rank", "slurm.task_signal", "slurm.step_failed", "slurm.job_state_failed", "systemd.main_killed", "python.called_process_signal",
@@ -51,6 +53,8 @@ _SILENT = (
     "container.",
 )
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
+_TAKEN_BACK = ("app.", "net.", "compat.", "storage.", "host.", "perf.")
+"""Causes of which little is left where the run that told them came to a good end."""
 _SLOW = ("perf.", "host.cpu", "storage.slow")
 """Causes that slow a run: they do not show that anything failed."""
 _HANDLED = ("torch.handled_oom", "programs.trial_failed", "programs.nan_retry")
@@ -126,9 +130,7 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
                 continue
             if _survived(candidate, support, health):
                 support.worth *= (
-                    0.3
-                    if candidate.cause.startswith(("app.", "net.", "compat.", "storage.", "host.", "perf."))
-                    else 0.7
+                    0.3 if support.id == "slurm.requeued" or candidate.cause.startswith(_TAKEN_BACK) else 0.7
                 )
             elif not support.fatal and not failed:
                 support.worth *= _UNBELIEVED / max(_UNBELIEVED, support.worth)

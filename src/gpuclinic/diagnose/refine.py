@@ -15,6 +15,7 @@ from gpuclinic.diagnose.memory import biggest_holder, split
 from gpuclinic.diagnose.newcomer import name_newcomer
 from gpuclinic.diagnose.past import set_aside_past
 from gpuclinic.diagnose.people import People
+from gpuclinic.diagnose.recency import driver_answers_again, set_aside_old
 from gpuclinic.diagnose.storage import prefer_user_tasks
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     """Candidates after all refinements, strongest first."""
     people = People(reading.signals, reading.facts)
     weaken_generic(candidates)
+    driver_answers_again(candidates, reading)
     weigh(candidates, reading)
     candidates = merge(candidates)
     split(candidates, reading)
@@ -58,6 +60,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     name_devices(candidates, reading)
     attach(candidates, find_deaths(reading, pool))
     set_aside_past(candidates, reading, pool.timeline)
+    set_aside_old(candidates, pool, reading)
     candidates.sort(key=lambda c: (-c.strength, c.order))
     return candidates
 

@@ -104,10 +104,15 @@ def parse_sel(document: Document) -> list[Fact]:
             continue
         flags = [part for part in parts if re.fullmatch(r"(?:De)?asserted", part, re.IGNORECASE)]
         texts = [part for part in parts[1:] if part not in flags and part]
-        clock = match["time"].replace("UTC", "").strip()
+        clock = re.sub(r"\s+[A-Z]{3,5}\s*$", "", match["time"].strip())
         date = match["date"].strip()
         time = stamp(
-            f"{date} {clock}", "%m/%d/%Y %H:%M:%S", "%m/%d/%y %H:%M:%S", "%b-%d-%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S"
+            f"{date} {clock}",
+            *(
+                f"{day} {hour}"
+                for hour in ("%H:%M:%S", "%I:%M:%S %p")
+                for day in ("%m/%d/%Y", "%m/%d/%y", "%b-%d-%Y", "%Y-%m-%d")
+            ),
         )
         asserted = not any(flag.lower().startswith("de") for flag in flags)
         extra: dict[str, Scalar] = {"id": match["id"], "time": f"{date} {clock}"}
@@ -120,12 +125,21 @@ def parse_sel(document: Document) -> list[Fact]:
     return facts
 
 
+_TAKEN_BACK = {
+    "Fully Redundant": "Redundancy Lost",
+    "Transition to OK": "Transition to Critical from less severe",
+    "Presence detected": "Failure detected",
+}
+"""Events that end another one of the same sensor without the word deasserted."""
+
+
 def _mark_cleared(facts: list[Fact]) -> None:
     """Marks what a later line of the log takes back (Deasserted)."""
     open_events: dict[tuple[Scalar, Scalar], Fact] = {}
     for event in facts:
-        key = (event.fields.get("sensor"), event.fields.get("event"))
-        if event.fields.get("asserted"):
+        text = str(event.fields.get("event")).split(", Reading", 1)[0].strip()
+        key = (event.fields.get("sensor"), _TAKEN_BACK.get(text, text))
+        if event.fields.get("asserted") and text not in _TAKEN_BACK:
             open_events[key] = event
         elif key in open_events:
             open_events.pop(key).fields["cleared"] = True
