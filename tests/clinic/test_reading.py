@@ -157,3 +157,15 @@ def test_a_bug_report_s_sections_have_true_lines(tmp_path: Path) -> None:
         place = fact.where()
         if place.line is not None and place.text:
             assert place.text.strip() in text.split("\n")[place.line - 1]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_last_progress_of_a_long_stream_is_kept(tmp_path: Path) -> None:
+    rows = [f"step {n} loss 1.25" for n in range(60_000)]
+    rows[30_000] = XID
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    reader = read(tmp_path)
+    assert [s.where.line for s in xids(reader)] == [30_001]
+    steps = [s for s in reader.signals if s.signature == "run.step"]
+    assert steps[-1].where.line == 60_000
+    assert len(steps) < 200

@@ -136,13 +136,16 @@ class Reader:
             with item.plain.open("rb") as file:
                 size, lines, skipped, end = scan_regions(file.fileno(), self._scanner, maker, self._advance(item.path))
         else:
-            tail = Tail(transcoded(joined(head, parse_ahead(stream)), encoding), _SAMPLE)
-            read_into = tail.read_into if plain is None else unwrapped(tail.read_into)
-            for found in self._scanner.scan(read_into):
+            source = transcoded(joined(head, parse_ahead(stream)), encoding)
+            tail = Tail(source if plain is None else unwrapped(source), _SAMPLE)
+            for found in self._scanner.scan(tail.read_into, adapt_at=HELD_WHOLE):
                 maker.take(found)
                 if self._progress is not None:
                     self._progress(item.path, found.offset)
             size, lines, skipped, end = tail.size, self._scanner.lines, self._scanner.skipped, tail.text()
+            end = end[end.find(b"\n") + 1 :]
+            for found in self._scanner.last_of_quiet(end):
+                maker.take(found._replace(line=lines - end.count(b"\n") + found.line))
             if tail.problem is not None:
                 self.not_read.append(NotRead(item.path, f"the rest of it: {tail.problem}"))
         self._parse_end(item.path, end, lines)

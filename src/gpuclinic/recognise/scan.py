@@ -62,6 +62,7 @@ class StreamScanner:
         self._misses: dict[int, int] = {}
         self._loud: list[tuple[int, ...]] = [needle.signatures for needle in engine.needles]
         self._places: dict[int, list[int]] = {}
+        self._full: Engine | None = None
         self.quiet: set[int] = set()
         self.skipped: dict[int, int] = {}
         self.lines = 0
@@ -86,8 +87,30 @@ class StreamScanner:
         }
         return self._engine.reduced(self.quiet, strict) if self.quiet or strict else None
 
+    def adapt(self) -> None:
+        """Goes on with an engine fit for the rest of a long stream, until the next reset."""
+        engine = self.reduced()
+        if engine is not None:
+            self._full = self._full or self._engine
+            self._engine = engine
+            self._loud = [tuple(n for n in needle.signatures if n not in self.quiet) for needle in engine.needles]
+            self._places = {}
+
+    def last_of_quiet(self, end: bytes) -> Iterator[Found]:
+        """The lines of what was silenced in the end of a stream, numbered from the end's first whole line on."""
+        twin = StreamScanner((self._full or self._engine).clone(), self._confirmer)
+        for found in twin.scan_bytes(end):
+            matches = [match for match in found.matches if match[0] in self.quiet]
+            if matches:
+                yield found._replace(matches=matches)
+
     def reset(self) -> None:
         """Forgets what the last source held."""
+        if self._full is not None:
+            self._engine, self._full = self._full, None
+            self._loud = [needle.signatures for needle in self._engine.needles]
+            self._places = {}
+            self.quiet = set()
         self._confirmed.clear()
         self._misses.clear()
         self.skipped = {}
@@ -108,8 +131,8 @@ class StreamScanner:
             self.lines += chunk.count(b"\n")
             at = stop if chunk.endswith(b"\n") or stop == len(data) else stop - _OVERLAP
 
-    def scan(self, read_into: ReadInto, base: int = 0) -> Iterator[Found]:
-        """Yields the lines of a stream that match. base: its offset in the source."""
+    def scan(self, read_into: ReadInto, base: int = 0, adapt_at: int | None = None) -> Iterator[Found]:
+        """Yields the lines of a stream that match. base: its offset in the source. adapt_at: offset to `adapt` at."""
         if self._buffer is None:  # page-aligned: read() into it copies several times faster than into malloc'd memory
             self._buffer = mmap.mmap(-1, CHUNK)
         buffer = self._buffer
@@ -141,6 +164,9 @@ class StreamScanner:
                     buffer.move(0, step, rest)
                 held = rest
                 offset += step
+                if adapt_at is not None and offset >= adapt_at:
+                    self.adapt()
+                    adapt_at = None
         finally:
             view.release()
 
