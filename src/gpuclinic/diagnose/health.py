@@ -132,7 +132,7 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
                 support.worth *= (
                     0.3 if support.id == "slurm.requeued" or candidate.cause.startswith(_TAKEN_BACK) else 0.7
                 )
-            elif not support.fatal and not failed:
+            if not support.fatal and not failed:
                 support.worth *= _UNBELIEVED / max(_UNBELIEVED, support.worth)
         candidate.settle()
     return health

@@ -85,3 +85,31 @@ def test_dates() -> None:
     text = "Tue Mar 10 09:12:00 2026\nThu 12 Feb 2026 09:00:01 AM CET\nTimestamp      : Tue Mar 10 09:12:00 2026\nTue Mar 10 09:12:00\n"
     assert [f.fields["seconds"] for f in parse_date(Document("x", text))] == [1773133920.0, 1770886801.0, 1773133920.0]
     assert any(parse(entry, Document("x", text)) for entry in parsers_for(text) if entry.name == "date")
+
+
+def test_commits_are_quoted() -> None:
+    short = "$ git log --oneline\n9a1c2f1 fix: CUDA out of memory\n8b1c2f1 NCCL timeout\n7c1c2f1 Xid 79\nlast\n"
+    long = f"commit {'9a1c2f1b' * 5}\nAuthor: Kim\n\n    fix: CUDA out of memory\n\n$ dmesg\n"
+    assert _lines(short) == {2, 3, 4}
+    assert _lines(long) == {1, 2, 3, 4, 5}
+
+
+def test_tests_that_pass_are_quoted_and_those_that_fail_are_not() -> None:
+    go = f'=== RUN   TestA\n  x: "{XID}"\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n  CUDA out of memory\n--- FAIL: TestB (0.00s)\n'
+    google = f"[ RUN      ] Ecc.Double\n{XID}\n[       OK ] Ecc.Double (3 ms)\nlast\n"
+    lines = " 2/6 Test  #2: cuda_illegal_memory_access .......   Passed    1.21 sec\ntests/a.py::test_oom FAILED\ntest x ... ok\n"
+    assert _lines(go) == {1, 2, 3}
+    assert _lines(google) == {1, 2, 3}
+    assert _lines(lines) == {1, 3}
+
+
+def test_remarks_on_a_node_that_works_are_quoted() -> None:
+    node = "NodeName=a\n   State={}\n   Comment=Xid 79 in May\n   Reason=Xid 79 [root@2025-05-05]\n"
+    assert _lines(node.format("MIXED")) == {3, 4}
+    assert _lines(node.format("IDLE+DRAIN")) == {3}
+
+
+def test_release_notes_are_quoted() -> None:
+    assert _lines(
+        "- Fixed an issue that could cause Xid 119 on H100.\nFixed point overflow\n- 修复了 Xid 79 的问题\n"
+    ) == {1, 3}

@@ -11,6 +11,7 @@ from gpuclinic.recognise.parsers._host_util import (
     cells,
     clipped_lines,
     command_of,
+    duration_s,
     fact,
     k8s_mib,
     k8s_quantity,
@@ -364,6 +365,7 @@ def _get_row(document: Document, index: int, line: str, header: list[str]) -> Fa
             "ready": ready == containers,
             "node": None if row.get("NODE") == "<none>" else row.get("NODE"),
             "oom_killed": status == "OOMKilled",
+            "age_s": duration_s(row.get("AGE")),
         }
         return fact(document, "pod", name, fields, index, line)
     gpu_columns = [

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.recognise.parsers._host_util import clipped_lines, command_of, fact
+from gpuclinic.recognise.parsers.quotation_blocks import commits, passed_tests, remarks
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document, Fact
@@ -35,6 +36,7 @@ _WORDS = (
         "LOG.",
         "LOGGER.",
     ),
+    *("Fix", "Resolve", "Address", "Work", "修复", "解决", "PASSED", "Passed", "XPASS", "SKIPPED", "Skipped", "... ok"),
     *("printf(", "printf (", "print(", "throw ", "panic(", "errors.New(", "fmt.Errorf(", "pytest.raises("),
     *(
         "grep",
@@ -54,6 +56,12 @@ _WORDS = (
     ),
 )
 """Words of which a quoting line holds at least one."""
+_BLOCKS = (
+    (commits, ("git log", "commit ")),
+    (passed_tests, ("--- PASS", "--- SKIP", " OK ]")),
+    (remarks, ("NodeName=",)),
+)
+"""Finders of blocks, and the words without which there are none."""
 _ROLES = r"""["']role["'] ?: ?["'](?:user|assistant|system|human)["']"""
 _DATA = re.compile(
     r"""["'](?:prompt|instruction|question|chosen|rejected|conversations?|query)["'] ?: ?["'\[{]|""" + _ROLES
@@ -65,16 +73,25 @@ _RULE = re.compile(
 )
 _EXPRESSION = re.compile(r"\\+[dSsw(.\[]|\.[*+]|\(\?|\[\^?[0-9a-z]-|\)\?|^\s*[-{\"']")
 _CODE = re.compile(
-    r"""^\s*(?:\d{1,5}[:|\s]\s*|>+\s*)?(?:raise \w[\w.]*\(|(?:el)?if [^:]{0,80}["'][^"']*["'] (?:not )?in \w|re\.(?:compile|search|match|findall)\(|"""
+    r"""^\s*(?:\d{1,5}[:|\s]\s*|>+\s*)?(?:raise \w[\w.]*\(|"""
+    r"""(?:el)?if [^:]{0,80}["'][^"']*["'] (?:not )?in \w|re\.(?:compile|search|match|findall)\(|"""
     r"""(?:self\.|_)?(?:log|logger|logging|LOG|LOGGER)\.\w+\(|f?printf? ?\(|fprintf ?\(|throw (?:new )?\w|panic\(["']|"""
     r"""(?:errors\.New|fmt\.Errorf)\(|\w[\w.]* ?= ?re\.compile\(|with pytest\.raises\()"""
+)
+_FIXED = re.compile(
+    r"^\s*(?:[-*•+]|\d{1,3}[.)])?\s*(?:\[[^\]]{1,40}\]\s*)?(?:Fix(?:e[sd])?|Resolve[sd]?|Address(?:es|ed)?|Work(?:s|ed)? around|修复|解决)"
+    r"(?:了|:)?\s.{0,40}?(?:\b(?:issue|bug|problem|regression|race|crash|hang|panic|error|deadlock|leak|where|failure)\b|问题|错误)"
+)
+_PASSED = re.compile(
+    r"^(?:test |\S+::|\s*\d+/\d+ Test )[^\n]{0,200}(?:\bPASSED\b|\bXPASS\b|\bSKIPPED\b|\bPassed\b|\*{3}Skipped|\.\.\. (?:ok|ignored)\b)"
 )
 _SEARCH = re.compile(r"\b(?:z?[ef]?grep|rg|ag|awk|sed|findstr|Select-String|journalctl\b[^|]*(?: -g|--grep))\b")
 _TRACE = re.compile(r"^\++ +\S")
 _SEARCHED_TREE = re.compile(r"\b(?:git grep|rg|ag|grep +(?:-\w+ +)*-\w*[rR]\w*)\b")
 _FROM_TEXT = re.compile(r"^(?:[\w.~@+-]+/|/|\./)?[\w./~@+ -]{0,200}\.(?:md|rst|adoc|mdx)[:-](?:\d+[:-])?", re.ASCII)
 _FROM_CODE = re.compile(
-    r"^(?:[\w.~@+-]+/|/|\./)?[\w./~@+ -]{0,200}\.(?:py|pyi|c|cc|cpp|h|hpp|cuh?|go|rs|java|js|ts|ya?ml|toml|json|sh|ipynb|tex|html|cfg|conf|rules)[:-]",
+    r"^(?:[\w.~@+-]+/|/|\./)?[\w./~@+ -]{0,200}"
+    r"\.(?:py|pyi|c|cc|cpp|h|hpp|cuh?|go|rs|java|js|ts|ya?ml|toml|json|sh|ipynb|tex|html|cfg|conf|rules)[:-]",
     re.ASCII,
 )
 _HUNK = re.compile(r"^@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
@@ -100,6 +117,9 @@ def parse_quotations(document: Document) -> list[Fact]:
         return [_quoted(document, 0, len(lines) - 1, lines[0], "handbook")]
     found = _hunks(document, lines) if "@@ -" in document.text else []
     found += _help(document, lines) if "sage:" in document.text else []
+    for blocks, words in _BLOCKS:
+        if any(word in document.text for word in words):
+            found += [_quoted(document, first, last, lines[first], why) for first, last, why in blocks(lines)]
     for index in _telling(document.text):
         line = lines[index]
         why = _why(line)
@@ -153,6 +173,10 @@ def _why(line: str) -> str:
         return "rule"
     if _CODE.match(line):
         return "code"
+    if _FIXED.match(line):
+        return "release notes"
+    if _PASSED.match(line):
+        return "test"
     return "search" if _FROM_TEXT.match(line) else ""
 
 
