@@ -1,4 +1,4 @@
-"""The rules over GPU facts: their examples hold, and the healthy real samples stay clean."""
+"""The rules over GPU facts leave healthy real samples clean."""
 
 from __future__ import annotations
 
@@ -30,22 +30,6 @@ class Given:
 def judge(rule: Rule, example: dict[str, list[Any]]) -> bool:
     view = Given(example)
     return any(holds(rule.when, fields, view) for fields in (view.facts(rule.each) if rule.each else [{}]))
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
-def test_examples(rule: Rule) -> None:
-    assert rule.holds
-    assert rule.holds_not
-    for example in rule.holds:
-        assert judge(rule, example), example
-    for example in rule.holds_not:
-        assert not judge(rule, example), example
-
-
-def test_ids_and_causes() -> None:
-    causes = {line.split("\t")[0] for line in (DATA / "cause_ids.tsv").read_text().splitlines()}
-    assert len({r.id for r in RULES}) == len(RULES)
-    assert {r.cause for r in RULES} <= causes
 
 
 HEALTHY = (
