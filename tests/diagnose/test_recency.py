@@ -46,3 +46,11 @@ def test_a_driver_that_lists_its_cards_later_is_in_order(tmp_path: Path) -> None
 
 def test_a_driver_that_listed_its_cards_before_is_not(tmp_path: Path) -> None:
     assert _best(tmp_path, terminal=CARD + MISMATCH) > 0.9
+
+
+def test_a_crash_before_a_long_time_up(tmp_path: Path) -> None:
+    last = "kim      pts/0        10.0.0.9         Tue Feb  3 09:00 - crash (00:10)\n"
+    up = " 10:02:11 up {} days,  0:50,  1 user,  load average: 8.00, 8.01, 8.05\n"
+    steps = "".join(STEP.format(day=day) for day in range(1, 20))
+    assert _best(tmp_path, last=last, up=up.format(37), train=steps) < 0.5
+    assert _best(tmp_path, last=last, up=up.format(1), train=steps) > 0.5

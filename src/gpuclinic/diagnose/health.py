@@ -142,7 +142,7 @@ def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
     """The run that printed the line went on to a good end."""
     if (
         candidate.cause == "process.segfault"
-        and support.id.startswith("kernel.")
+        and support.id.startswith(("kernel.", "coredump."))
         and not health.died
         and health.any_ended_well
     ):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _OF_THE_MACHINE = ("hw.", "driver.", "kernel.", "host.", "storage.", "net.ib", "net.roce")
 _BOARD = ("bmc.",)
+_KERNELS = ("xid.", "sxid.", "nvrm.", "kernel.")
 _WORKED_FOR = 7 * 86400.0
 """So long after the last sign of a fault, work that goes on shows that the fault is over or harmless."""
 _BOARD_FORGETS = 30 * 86400.0
@@ -25,25 +26,50 @@ _DRIVER_ANSWERS = ("driver.library_mismatch", "driver.not_loaded", "driver.kerne
 
 def set_aside_old(candidates: list[Candidate], pool: Pool, reading: Reading) -> None:
     """Weakens faults of the machine, old by the newest time in the input, where nothing else went wrong at their time."""
+    _long_up(candidates, reading)
     moments = _moments(reading, pool.timeline)
     if not moments:
         return
     now = max(moments)
     troubles = [
-        d.moment.seconds for d in find_deaths(reading, pool) if d.moment is not None and d.moment.clock == "wall"
+        (d.moment.seconds, {d.places[0].source})
+        for d in find_deaths(reading, pool)
+        if d.moment is not None and d.moment.clock == "wall"
     ]
     old: list[tuple[Candidate, float]] = []
     for candidate in candidates:
-        last = _last_seen(candidate) if candidate.cause.startswith(_OF_THE_MACHINE) else None
+        last = _last_seen(candidate) if _of_the_machine(candidate) else None
         if last is None or now - last < _WORKED_FOR:
             if candidate.strength >= 0.5 and candidate.moment is not None and candidate.moment.clock == "wall":
-                troubles.append(candidate.moment.seconds)
+                troubles.append((candidate.moment.seconds, candidate.sources))
         else:
             old.append((candidate, last))
     for candidate, last in old:
         board = all(s.id.startswith(_BOARD) for s in candidate.supports)
         over = now - last >= _BOARD_FORGETS if board else _worked_since(reading, pool.timeline, last)
-        if over and not any(t >= last - _TOGETHER for t in troubles if not board or abs(t - last) <= _TOGETHER):
+        rest = [
+            when
+            for when, sources in troubles
+            if (abs(when - last) <= _TOGETHER if board else when > last + _TOGETHER or not sources & candidate.sources)
+        ]
+        if over and not any(when >= last - _TOGETHER for when in rest):
+            candidate.strength = min(candidate.strength, _PAST)
+
+
+def _of_the_machine(candidate: Candidate) -> bool:
+    """A fault of the machine, or what only the kernel's log says of a process."""
+    return candidate.cause.startswith(_OF_THE_MACHINE) or all(s.id.startswith(_KERNELS) for s in candidate.supports)
+
+
+def _long_up(candidates: list[Candidate], reading: Reading) -> None:
+    """A machine that has been up for long went down before that: no news, where work goes on and nothing else is wrong."""
+    up = min((float(f.fields.get("up_s") or 0) for f in reading.facts if f.kind == "uptime"), default=0.0)
+    if up < _WORKED_FOR or not any(s.signature in PROGRESS_IDS for s in reading.signals):
+        return
+    if any(c.strength >= 0.5 and c.cause != "host.unexpected_reboot" for c in candidates):
+        return
+    for candidate in candidates:
+        if candidate.cause == "host.unexpected_reboot":
             candidate.strength = min(candidate.strength, _PAST)
 
 
@@ -59,8 +85,10 @@ def _moments(reading: Reading, timeline: Timeline) -> list[float]:
 def _last_seen(candidate: Candidate) -> float | None:
     """When the last of its telling signs was logged; None where one of them has no moment."""
     latest: float | None = None
+    told = {(p.source, p.line): s.moment for s in candidate.supports for p in s.places if s.moment is not None}
     for support in candidate.supports:
         moment = support.last_moment or support.moment
+        moment = moment or next((told[p.source, p.line] for p in support.places if (p.source, p.line) in told), None)
         if support.worth < 0.25:
             continue
         if moment is None or moment.clock != "wall":

@@ -67,7 +67,7 @@ _DATA = re.compile(
     r"""["'](?:prompt|instruction|question|chosen|rejected|conversations?|query)["'] ?: ?["'\[{]|""" + _ROLES
     + r"""|\bReceived request \S{1,80}: prompt: |GenerateReqInput\(|<\|im_start\|>|\[INST\]"""
 )  # fmt: skip
-_ALARM = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback|Exception)\b")
+_ALARM = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback|Exception|[Ff]ailed|Xid)\b|[Ee]rror\b")
 _RULE = re.compile(
     r"""(?:^|[\s{,\[])["']?(?:[Pp]attern|[Rr]eg[Ee]xp?|matchRegex|match_regex)["']? ?[:=] ?["'r(/\\^.\w]"""
 )
@@ -91,14 +91,14 @@ _SEARCHED_TREE = re.compile(r"\b(?:git grep|rg|ag|grep +(?:-\w+ +)*-\w*[rR]\w*)\
 _FROM_TEXT = re.compile(r"^(?:[\w.~@+-]+/|/|\./)?[\w./~@+ -]{0,200}\.(?:md|rst|adoc|mdx)[:-](?:\d+[:-])?", re.ASCII)
 _FROM_CODE = re.compile(
     r"^(?:[\w.~@+-]+/|/|\./)?[\w./~@+ -]{0,200}"
-    r"\.(?:py|pyi|c|cc|cpp|h|hpp|cuh?|go|rs|java|js|ts|ya?ml|toml|json|sh|ipynb|tex|html|cfg|conf|rules)[:-]",
+    r"\.(?:py|pyi|c|cc|cpp|h|hpp|cuh?|go|rs|java|js|ts|ya?ml|toml|sh|ipynb|tex|html|cfg|conf|rules)[:-]",
     re.ASCII,
 )
 _HUNK = re.compile(r"^@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
 _USAGE = re.compile(r"^\s*[Uu]sage:\s")
 _OPTIONS = re.compile(r"^\s*(?:options|optional arguments|positional arguments|[Ff]lags|Options|Arguments)\s*:?\s*$")
 _TITLE = re.compile(
-    r"(?i)^#{1,3} .{0,60}(?:runbook|run book|playbook|troubleshoot|faq\b|guide|handbook|known issues|common (?:errors|problems)|"
+    r"(?i)^#{1,3} .{0,60}(?:runbook|run book|playbook|troubleshoot|faq\b|guide|handbook|known issues|common (?:\w+ ){0,2}(?:errors|problems)|"
     r"error codes|how to|cheat ?sheet|reference|手册|排查|排障|指南|常见|故障处理)"
 )
 _NAMES = re.compile(r"(?i)(?:^|/)(?:readme|runbook|playbook|faq|troubleshooting|contributing|howto|handbook)[\w.-]*$")
@@ -107,6 +107,8 @@ _CONDITION = re.compile(
     r"\b(?:[Ii]f|[Ww]hen(?:ever)?|[Ss]hould) (?:you|your|the|a|an|it|this|these|dmesg|nvidia-smi)\b|\b[Ff]or example\b|\be\.g\.|"
     r"\blooks? like\b|如果|若出现|若看到|当.{1,20}时|例如"
 )
+_ACCOUNT = re.compile(r"\b(?:I|I'm|my|we|our)\b|\bTraceback \(most recent|我(?:们)?的?")
+"""Words of somebody who tells what happened to him."""
 _DATED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d|^\[ *\d+\.\d{6}\]")
 
 
@@ -225,9 +227,9 @@ def _is_handbook(document: Document, lines: list[str]) -> bool:
     head = lines[:400]
     if not any(_CONDITION.search(line) for line in head) or not any(_HEADING.match(line) for line in head):
         return False
-    if any(_TITLE.match(line) for line in head[:15]):
-        return True
-    return bool(_NAMES.search(document.source)) and not any(_DATED.search(line) for line in head)
+    if any(_DATED.search(line) or _ACCOUNT.search(line) for line in head):
+        return False
+    return any(_TITLE.match(line) for line in head[:15]) or bool(_NAMES.search(document.source))
 
 
 def _quoted(document: Document, first: int, last: int, line: str, why: str) -> Fact:
