@@ -32,3 +32,9 @@ def test_a_handbooks_tables_are_left_out_too() -> None:
 def test_without_quotations_nothing_changes() -> None:
     reading = Reading([_signal(1)], [], {"nvrm.xid": 1}, {})
     assert without_quotations(reading) is reading
+
+
+def test_a_good_end_told_by_a_test_still_counts() -> None:
+    signals = [Signal("run.completed", Where("a.txt", 2, "ok"), 1, {}), _signal(3)]
+    reading = Reading(signals, [_fact("quoted", 2, first=2, last=3, why="test")], {}, {})
+    assert [s.signature for s in without_quotations(reading, frozenset({"run.completed"})).signals] == ["run.completed"]

@@ -51,7 +51,8 @@ class Diagnosis(msgspec.Struct):
 
 def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     """Ranks what may have been the cause."""
-    reading = without_quotations(reading)
+    quiet = frozenset(s.id for s in knowledge.signatures if not s.cause and not s.id.startswith("nvrm."))
+    reading = without_quotations(reading, quiet)
     years = [
         _time.gmtime(s.time.seconds).tm_year
         for s in reading.signals

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _WHOLE = frozenset({"handbook", "patch"})
 """Kinds of quotation in which the output of tools is quoted, too."""
 
+_ONLY_FAULTS = frozenset({"test"})
+"""Kinds of quotation that tell of success: only faults told in them are left out, not that a run ended well."""
+
 
 class _Ranges:
     """Lines of one source, as ranges."""
@@ -32,23 +35,30 @@ class _Ranges:
         return any(first <= line <= last for first, last in self._ranges[max(0, at - 4) : at])
 
 
-def without_quotations(reading: Reading) -> Reading:
-    """The reading less the signals, and for handbooks and patches less the facts, that stand in quotations."""
+def without_quotations(reading: Reading, context: frozenset[str] = frozenset()) -> Reading:
+    """The reading less the signals, and for handbooks and patches less the facts, that stand in quotations.
+
+    context: ids of the signatures that name no cause.
+    """
     lines: dict[str, _Ranges] = {}
     texts: dict[str, _Ranges] = {}
+    good: dict[str, _Ranges] = {}
     for fact in reading.facts:
         first, last = fact.fields.get("first"), fact.fields.get("last")
         if fact.kind == "quoted" and isinstance(first, int) and isinstance(last, int):
-            lines.setdefault(fact.source, _Ranges()).add(first, last)
+            into = good if fact.fields.get("why") in _ONLY_FAULTS else lines
+            into.setdefault(fact.source, _Ranges()).add(first, last)
             if fact.fields.get("why") in _WHOLE:
                 texts.setdefault(fact.source, _Ranges()).add(first, last)
-    if not lines:
+    if not lines and not good:
         return reading
     nowhere = _Ranges()
     counts = dict(reading.counts)
     signals = []
     for signal in reading.signals:
-        if signal.where.line in lines.get(signal.where.source, nowhere):
+        source, line = signal.where.source, signal.where.line
+        fault = signal.signature not in context
+        if line in lines.get(source, nowhere) or (fault and line in good.get(source, nowhere)):
             counts[signal.signature] = max(0, counts.get(signal.signature, 0) - 1)
         else:
             signals.append(signal)

@@ -113,3 +113,29 @@ def test_release_notes_are_quoted() -> None:
     assert _lines(
         "- Fixed an issue that could cause Xid 119 on H100.\nFixed point overflow\n- 修复了 Xid 79 的问题\n"
     ) == {1, 3}
+
+
+def test_exceptions_that_python_ignores_are_quoted() -> None:
+    text = (
+        "Exception ignored in: <function X.__del__ at 0x7f11>\nTraceback (most recent call last):\n"
+        '  File "a.py", line 1, in __del__\nAssertionError: can only test a child process\nRuntimeError: CUDA error\n'
+    )
+    assert _lines(text) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        (f'Example 0:\n  log: "{XID}"\nstep 1\n', {1, 2}),
+        (f'  "title": "{XID}",\n  "expr": "x"\n', {1, 2}),
+        (f"Assistant: it was {XID}\n{XID}\n", {1}),
+        ('[OK]   no "No space left on device"\n[  OK  ] Reached target reboot.target\n', {1}),
+        ('  812  dmesg | grep -i "fallen off"\n  813  python train.py\n', {1}),
+        (f'<!DOCTYPE html>\n<div class="question">{XID}</div>\n', {1, 2, 3}),
+        (f"<!DOCTYPE html>\n<h1>report</h1>\n<pre>{XID}</pre>\n", set()),
+    ],
+)
+def test_more_that_only_quotes(text: str, quoted: set[int]) -> None:
+    assert _lines(text) == quoted
+    if quoted:
+        assert any(entry.name == "quotations" for entry in parsers_for(text))

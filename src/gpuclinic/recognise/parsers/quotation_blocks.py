@@ -66,3 +66,55 @@ def remarks(lines: list[str]) -> Iterator[Block]:
         text = line.lstrip()
         if text.startswith(("Comment=", "AdminComment=", "Extra=")) or (works and text.startswith("Reason=")):
             yield index, index, "remark"
+
+
+_IGNORED = re.compile(r"^(?:\S{0,20} ?)?Exception ignored (?:in|on|while)\b")
+_EXCEPTION_ENDS = re.compile(r"^(?:\S{0,20} ?)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Stopped)\b")
+_LONGEST_TRACE = 80
+_EXAMPLE = re.compile(r"^\s*(?:[Ee]xample|[Ss]ample|样本|示例|样例) ?#?\d{1,7} ?[:：]\s*$")
+_LABEL = re.compile(
+    r"""^\s*-?\s*["']?(?:title|summary|description|expr|alert|legendFormat|message|runbook_url)["']?\s*:|"expr"\s*:"""
+)
+_ANSWER = re.compile(r"^\s*(?:Assistant|ASSISTANT|助手|AI|Bot)\s*[:：]\s")
+
+
+def ignored_exceptions(lines: list[str]) -> Iterator[Block]:
+    """Exceptions in destructors and at exit, which Python prints and ignores."""
+    index = 0
+    while index < len(lines):
+        start = index
+        index += 1
+        if not _IGNORED.match(lines[start]):
+            continue
+        if index < len(lines) and "Traceback (most recent call last)" in lines[index]:
+            while index < len(lines) and index - start < _LONGEST_TRACE and not _EXCEPTION_ENDS.match(lines[index]):
+                index += 1
+        if index < len(lines) and _EXCEPTION_ENDS.match(lines[index]):
+            index += 1
+        yield start, min(index, len(lines)) - 1, "ignored"
+
+
+def examples(lines: list[str]) -> Iterator[Block]:
+    """Samples of a data set, each under its number."""
+    index = 0
+    while index < len(lines):
+        start = index
+        index += 1
+        if _EXAMPLE.match(lines[start]):
+            while index < len(lines) and lines[index][:1] in (" ", "\t"):
+                index += 1
+            yield start, index - 1, "data"
+
+
+def labels(lines: list[str]) -> Iterator[Block]:
+    """Titles and texts of dashboards and alert rules."""
+    for index, line in enumerate(lines):
+        if _LABEL.search(line):
+            yield index, index, "rule"
+
+
+def answers_of_models(lines: list[str]) -> Iterator[Block]:
+    """What a chat model said."""
+    for index, line in enumerate(lines):
+        if _ANSWER.match(line):
+            yield index, index, "data"

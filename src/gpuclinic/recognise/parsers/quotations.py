@@ -9,7 +9,15 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.recognise.parsers._host_util import clipped_lines, command_of, fact
-from gpuclinic.recognise.parsers.quotation_blocks import commits, passed_tests, remarks
+from gpuclinic.recognise.parsers.quotation_blocks import (
+    answers_of_models,
+    commits,
+    examples,
+    ignored_exceptions,
+    labels,
+    passed_tests,
+    remarks,
+)
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document, Fact
@@ -37,6 +45,7 @@ _WORDS = (
         "LOGGER.",
     ),
     *("Fix", "Resolve", "Address", "Work", "修复", "解决", "PASSED", "Passed", "XPASS", "SKIPPED", "Skipped", "... ok"),
+    *("OK", "ok]", "PASS", "GOOD", "通过", "正常", "✓", "✔", "✅"),
     *("printf(", "printf (", "print(", "throw ", "panic(", "errors.New(", "fmt.Errorf(", "pytest.raises("),
     *(
         "grep",
@@ -60,6 +69,10 @@ _BLOCKS = (
     (commits, ("git log", "commit ")),
     (passed_tests, ("--- PASS", "--- SKIP", " OK ]")),
     (remarks, ("NodeName=",)),
+    (ignored_exceptions, ("Exception ignored ",)),
+    (examples, ("xample", "ample ", "样本", "示例", "样例")),
+    (labels, ('"expr"', " expr:")),
+    (answers_of_models, ("Assistant:", "ASSISTANT:", "助手", "AI:", "Bot:")),
 )
 """Finders of blocks, and the words without which there are none."""
 _ROLES = r"""["']role["'] ?: ?["'](?:user|assistant|system|human)["']"""
@@ -84,6 +97,15 @@ _FIXED = re.compile(
 )
 _PASSED = re.compile(
     r"^(?:test |\S+::|\s*\d+/\d+ Test )[^\n]{0,200}(?:\bPASSED\b|\bXPASS\b|\bSKIPPED\b|\bPassed\b|\*{3}Skipped|\.\.\. (?:ok|ignored)\b)"
+)
+_GOOD = re.compile(
+    r"^\s*(?:\d{4}-\d\d-\d\d \S+ )?(?:\[ ?(?:OK|ok|PASS|PASSED|GOOD|通过|正常) ?\]|(?:OK|PASS|PASSED)\s*[:|]|✓|✔|✅)"
+)
+_HISTORY = re.compile(r"^\s{0,6}\d{1,6}\*? {1,3}(?:\d{4}-\d\d-\d\d [\d:]+ +)?(?:sudo +)?[a-z][\w./-]*(?: |$)")
+_PAGE = re.compile(r"(?i)\A\s*(?:<!doctype html|<html)")
+_PAGE_OF_TALK = re.compile(
+    r"(?i)class=[\"'][^\"']*\b(?:question|answer|post|comment|topic|thread)|<title>[^<]*(?:stack ?overflow|forum|github|issue|discuss|how to|"
+    r"q&amp;a|论坛|知乎|csdn|博客|解决)"
 )
 _SEARCH = re.compile(r"\b(?:z?[ef]?grep|rg|ag|awk|sed|findstr|Select-String|journalctl\b[^|]*(?: -g|--grep))\b")
 _TRACE = re.compile(r"^\++ +\S")
@@ -165,7 +187,7 @@ def _answers(document: Document, lines: list[str], start: int) -> list[Fact]:
 
 def _why(line: str) -> str:
     """Why a line by itself only quotes, or nothing."""
-    if command_of(line) or _TRACE.match(line):
+    if command_of(line) or _TRACE.match(line) or (_HISTORY.match(line) and _SEARCH.search(line)):
         return "command" if _SEARCH.search(line) else ""
     data = _DATA.search(line)
     if data and not _ALARM.search(line[: data.start()]):
@@ -177,7 +199,7 @@ def _why(line: str) -> str:
         return "code"
     if _FIXED.match(line):
         return "release notes"
-    if _PASSED.match(line):
+    if _PASSED.match(line) or _GOOD.match(line):
         return "test"
     return "search" if _FROM_TEXT.match(line) else ""
 
@@ -224,6 +246,8 @@ def _help(document: Document, lines: list[str]) -> list[Fact]:
 
 def _is_handbook(document: Document, lines: list[str]) -> bool:
     """The document tells what to do in case of, and is no account of what happened."""
+    if _PAGE.match(document.text) and _PAGE_OF_TALK.search(document.text[:65536]):
+        return True
     head = lines[:400]
     if not any(_CONDITION.search(line) for line in head) or not any(_HEADING.match(line) for line in head):
         return False
