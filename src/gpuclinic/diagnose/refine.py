@@ -11,6 +11,7 @@ from gpuclinic.diagnose.devices import name_devices, name_pids, name_spawned_ran
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
+from gpuclinic.diagnose.job import set_aside_other_victims
 from gpuclinic.diagnose.memory import biggest_holder, split
 from gpuclinic.diagnose.newcomer import name_newcomer
 from gpuclinic.diagnose.past import set_aside_past
@@ -61,6 +62,7 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     attach(candidates, find_deaths(reading, pool))
     set_aside_past(candidates, reading, pool.timeline)
     set_aside_old(candidates, pool, reading)
+    set_aside_other_victims(candidates, reading)
     candidates.sort(key=lambda c: (-c.strength, c.order))
     return candidates
 
