@@ -118,3 +118,13 @@ def answers_of_models(lines: list[str]) -> Iterator[Block]:
     for index, line in enumerate(lines):
         if _ANSWER.match(line):
             yield index, index, "data"
+
+
+_DESCRIPTION = re.compile(r"""^\s*-?\s*(?:description|summary|title|help|doc|expect)\s*:\s*\S""")
+
+
+def descriptions(lines: list[str]) -> Iterator[Block]:
+    """What the items of a list in YAML are for: plans, checks, tests."""
+    for index, line in enumerate(lines):
+        if _DESCRIPTION.match(line):
+            yield index, index, "rule"

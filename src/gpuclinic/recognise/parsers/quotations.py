@@ -12,6 +12,7 @@ from gpuclinic.recognise.parsers._host_util import clipped_lines, command_of, fa
 from gpuclinic.recognise.parsers.quotation_blocks import (
     answers_of_models,
     commits,
+    descriptions,
     examples,
     ignored_exceptions,
     labels,
@@ -54,6 +55,17 @@ _WORDS = (
         " awk ",
         " sed ",
         "findstr",
+        "strings ",
+        "objdump ",
+        "man ",
+        "pydoc",
+        "tldr ",
+        "--help",
+        "help(",
+        "cat ",
+        "less ",
+        "head ",
+        "bat ",
         "Select-String",
         "journalctl",
         ".md:",
@@ -72,6 +84,7 @@ _BLOCKS = (
     (ignored_exceptions, ("Exception ignored ",)),
     (examples, ("xample", "ample ", "样本", "示例", "样例")),
     (labels, ('"expr"', " expr:")),
+    (descriptions, ("- name:",)),
     (answers_of_models, ("Assistant:", "ASSISTANT:", "助手", "AI:", "Bot:")),
 )
 """Finders of blocks, and the words without which there are none."""
@@ -109,6 +122,9 @@ _PAGE_OF_TALK = re.compile(
 )
 _SEARCH = re.compile(r"\b(?:z?[ef]?grep|rg|ag|awk|sed|findstr|Select-String|journalctl\b[^|]*(?: -g|--grep))\b")
 _TRACE = re.compile(r"^\++ +\S")
+_SHOWS_TEXT = re.compile(
+    r"\b(?:strings|objdump|man|pydoc3?|tldr) +\S|--help\b|\bhelp\(|\b(?:cat|less|head|bat)\b[^|]*\.(?:md|rst|adoc|py|sh|go|cc?|h|cu|cpp|rs)\b"
+)
 _SEARCHED_TREE = re.compile(r"\b(?:git grep|rg|ag|grep +(?:-\w+ +)*-\w*[rR]\w*)\b")
 _FROM_TEXT = re.compile(r"^(?:[\w.~@+-]+/|/|\./)?[\w./~@+ -]{0,200}\.(?:md|rst|adoc|mdx)[:-](?:\d+[:-])?", re.ASCII)
 _FROM_CODE = re.compile(
@@ -149,8 +165,10 @@ def parse_quotations(document: Document) -> list[Fact]:
         why = _why(line)
         if why:
             found.append(_quoted(document, index, index, line, why))
-        if why == "command" and _SEARCHED_TREE.search(line):
-            found.extend(_answers(document, lines, index + 1))
+        elif _SHOWS_TEXT.search(line) and command_of(line):
+            found.extend(_answers(document, lines, index + 1, any_line=True))
+        if why == "command" and (_SEARCHED_TREE.search(line) or _SHOWS_TEXT.search(line)):
+            found.extend(_answers(document, lines, index + 1, any_line=_SHOWS_TEXT.search(line) is not None))
         if len(found) >= _MOST:
             break
     return found
@@ -174,13 +192,13 @@ def _telling(text: str) -> list[int]:
     return indices
 
 
-def _answers(document: Document, lines: list[str], start: int) -> list[Fact]:
-    """What a search through a tree of sources answered, up to the next command."""
+def _answers(document: Document, lines: list[str], start: int, *, any_line: bool) -> list[Fact]:
+    """What a search through a tree of sources answered, or a program that only shows texts, up to the next command."""
     found: list[Fact] = []
     for index in range(start, min(start + 400, len(lines))):
         if command_of(lines[index]):
             break
-        if _FROM_CODE.match(lines[index]):
+        if any_line or _FROM_CODE.match(lines[index]):
             found.append(_quoted(document, index, index, lines[index], "search"))
     return found
 
