@@ -161,7 +161,7 @@ def _time(candidate: Candidate, timeline: Timeline) -> str | None:
         when = datetime.datetime.fromtimestamp(moment.seconds, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):
         return None
-    if timeline.year_known is False and when.year == 2000:
+    if timeline.year_known is False and when.year in (1999, 2000):  # the placeholder of stamps without a year
         return None
     text = when.isoformat()
     return text if timeline.zoned else text.removesuffix("+00:00")
