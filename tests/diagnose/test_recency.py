@@ -59,4 +59,3 @@ def test_a_crash_before_a_long_time_up(tmp_path: Path) -> None:
 def test_a_browser_that_was_killed_is_no_fault_of_a_run_that_ended_well(tmp_path: Path) -> None:
     line = "Mar 12 10:00:00 ws kernel: [811.1] Memory cgroup out of memory: Killed process 9911 ({}) total-vm:1kB, anon-rss:2kB\n"
     assert _best(tmp_path, kern=line.format("chrome"), train="step 1 loss 2\ntraining finished\n") < 0.5
-    assert _best(tmp_path, kern=line.format("python3"), train="step 1 loss 2\ntraining finished\n") > 0.5

@@ -53,9 +53,6 @@ _SILENT = (
     "container.",
 )
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
-_MEMORY_KILLS = ("host.oom_killer", "host.cgroup_oom")
-_TRAINERS = ("python", "pt_", "ray", "torchrun", "vllm", "VLLM", "sglang", "mpi", "orted", "julia", "node", "java")
-"""Beginnings of the names of programs that a run may be made of."""
 _TAKEN_BACK = ("app.", "net.", "compat.", "storage.", "host.", "perf.")
 """Causes of which little is left where the run that told them came to a good end."""
 _SLOW = ("perf.", "host.cpu", "storage.slow")
@@ -150,10 +147,6 @@ def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
         and health.any_ended_well
     ):
         return True  # some other program crashed
-    if candidate.cause in _MEMORY_KILLS and not health.died and health.any_ended_well:
-        victim = support.groups.get("name", "")
-        if victim and not victim.startswith(_TRAINERS):
-            return True  # some other program was killed
     if candidate.cause == "net.rdma_fallback":  # sockets were enough for a run that ended well
         return health.ended_well_after(support.places[0].source, support.order)
     if support.fatal and candidate.cause.startswith(_SILENT):
