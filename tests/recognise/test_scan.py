@@ -90,18 +90,41 @@ def test_storms_of_progress_are_only_counted() -> None:
 def test_a_storm_keeps_each_gpu() -> None:
     lines = [f"NVRM: Xid (PCI:0000:{n % 8:02x}:00): 31, pid={n}" for n in range(3000)]
     maker = SignalMaker("log", SIGNATURES, None, kernel=False)
-    for one in StreamScanner(ENGINES[0], Confirmer(SIGNATURES)).scan_bytes(
-        "\n".join(["NVRM: Xid (PCI:0000:01:00): 1"] * 100 + lines).encode()
-    ):
+    scanner = StreamScanner(ENGINES[0], Confirmer(SIGNATURES))
+    for one in scanner.scan_bytes("\n".join(["NVRM: Xid (PCI:0000:01:00): 1"] * 100 + lines).encode()):
         maker.take(one)
     assert {s.gpu for s in maker.finish(1)} == {f"0000:{n:02x}:00.0" for n in range(8)}
-    assert maker.counts() == {"nvrm.xid": 3100}
+    assert maker.counts()["nvrm.xid"] + scanner.skipped[0] == 3100
+
+
+def test_a_storm_hides_neither_another_code_nor_the_end() -> None:
+    lines = [f"n1 kernel: NVRM: Xid (PCI:0000:9a:00): 31, pid={n}" for n in range(20000)]
+    lines[15003] = "n1 kernel: NVRM: Xid (PCI:0000:9a:00): 79, pid=7"
+    scanner = StreamScanner(ENGINES[0], Confirmer(SIGNATURES))
+    found = list(scanner.scan_bytes("\n".join(lines).encode()))
+    assert len(found) < 2000
+    assert [f.line for f in found if ": 79" in f.text] == [15004]
+    assert (found[-1].line, found[-1].text) == (20000, lines[-1])
+    assert len(found) + scanner.skipped[0] == 20000
+
+
+def test_a_region_continues_with_the_habits_of_the_one_before() -> None:
+    data = "\n".join(f"CUDA out of memory. Tried to allocate {n} GiB" for n in range(1000)).encode()
+    first = StreamScanner(ENGINES[0], Confirmer(SIGNATURES))
+    list(first.scan_bytes(data))
+    later = first.clone()
+    later.continues(first)
+    found = list(later.scan_bytes(data))
+    assert len(found) < 80
+    assert (found[-1].line, later.lines) == (1000, 999)
+    assert later.skipped[2] + len(found) == 1000
 
 
 def test_regions_joined_are_as_one() -> None:
     part = "\n".join([XID] * 70 + ["step 1"] * 5) + "\n"
     whole = SignalMaker("log", SIGNATURES, None, kernel=False)
-    for one in StreamScanner(ENGINES[0], Confirmer(SIGNATURES)).scan_bytes((part * 3).encode()):
+    scanner = StreamScanner(ENGINES[0], Confirmer(SIGNATURES))
+    for one in scanner.scan_bytes((part * 3).encode()):
         whole.take(one)
     first = SignalMaker("log", SIGNATURES, None, kernel=False)
     for one in StreamScanner(ENGINES[0], Confirmer(SIGNATURES)).scan_bytes(part.encode()):
@@ -111,7 +134,8 @@ def test_regions_joined_are_as_one() -> None:
         for one in StreamScanner(ENGINES[0], Confirmer(SIGNATURES)).scan_bytes(part.encode()):
             later.take(one)
         first.join(later, 75 * region)
-    assert first.counts() == whole.counts()
+    assert first.counts() == whole.counts() | {"nvrm.xid": 210}
+    assert whole.counts()["nvrm.xid"] + scanner.skipped[0] == 210
     lines = [s.where.line for s in first.finish(1)]
     assert lines == sorted(lines, key=lambda n: n or 0)
     assert lines[-1] == [s.where.line for s in whole.finish(1)][-1] == 225

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from gpuclinic.observe.archives import DAMAGE, problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     from gpuclinic.recognise.scan import ReadInto, StreamScanner
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EDGE = 2 << 20
 _REGION = 16 << 20
-_WORTH_REBUILDING = 64 << 20
+_WORTH_REBUILDING = 32 << 20
 _BLOCK = 1 << 18
 _BLOCKS_AHEAD = 8
 _SAMPLE = 1 << 20
@@ -36,60 +36,70 @@ class Scanned(NamedTuple):
 
 
 def scan_regions(handle: int, scanner: StreamScanner, maker: SignalMaker, advance: Callable[[int], None]) -> Scanned:
-    """Scans a regular file: its beginning and its end in full, the middle without what proved to be mere progress."""
-    from concurrent.futures import ThreadPoolExecutor
+    """Scans a regular file: its beginning and its end in full, the middle without what is mere progress.
 
+    The first region of the middle is scanned alone: the others, two at a time, go on with the habits it has learnt.
+    """
     size = os.fstat(handle).st_size
     regions = _regions(handle, size)
     skipped: dict[int, int] = {}
-    first = regions[0]
-    for found in scanner.scan(_region_reader(handle, *first), first[0]):
-        maker.take(found)
-    lines = scanner.lines
-    middle = scanner
-    if size > _WORTH_REBUILDING and (engine := scanner.reduced()) is not None:
-        middle = scanner.clone(engine)
+    lines = 0
+
+    def scan_one(mine: StreamScanner, start: int, stop: int) -> SignalMaker:
+        part = maker.twin()
+        for found in mine.scan(_region_reader(handle, start, stop), start):
+            part.take(found)
+        return part
+
+    def add(part: SignalMaker, count: int, quiet: dict[int, int], stop: int) -> None:
+        nonlocal lines
+        maker.join(part, lines)
+        lines += count
+        for number, times in quiet.items():
+            skipped[number] = skipped.get(number, 0) + times
+        advance(stop)
+
+    add(scan_one(scanner, *regions[0]), scanner.lines, scanner.skipped, regions[0][1])
+    middle = scanner.clone(scanner.reduced(size) if size > _WORTH_REBUILDING else None)
+    if len(regions) > 2:
+        add(scan_one(middle, *regions[1]), middle.lines, middle.skipped, regions[1][1])
+    for part, count, quiet, stop in _side_by_side(regions[2:-1], middle, scan_one):
+        add(part, count, quiet, stop)
+    if len(regions) > 1:
+        last = scanner.clone()
+        add(scan_one(last, *regions[-1]), last.lines, last.skipped, size)
+    return Scanned(size, lines, skipped, os.pread(handle, _SAMPLE, max(0, size - _SAMPLE)))
+
+
+def _side_by_side(
+    regions: list[tuple[int, int]],
+    middle: StreamScanner,
+    scan_one: Callable[[StreamScanner, int, int], SignalMaker],
+) -> Iterator[tuple[SignalMaker, int, dict[int, int], int]]:
+    """What regions hold, in their order, how many lines they have, what was counted only, and where they end."""
+    from concurrent.futures import ThreadPoolExecutor
+
     threads = max(1, min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
     free: queue.SimpleQueue[StreamScanner] = queue.SimpleQueue()
     for _ in range(threads):
         free.put(middle.clone())
 
-    def scan_one(start: int, stop: int) -> tuple[SignalMaker, int, dict[int, int]]:
+    def scan_next(start: int, stop: int) -> tuple[SignalMaker, int, dict[int, int], int]:
         mine = free.get()
         try:
-            part = maker.twin()
-            mine.lines, mine.skipped = 0, {}
-            for found in mine.scan(_region_reader(handle, start, stop), start):
-                part.take(found)
-            return part, mine.lines, mine.skipped
+            mine.continues(middle)
+            part = scan_one(mine, start, stop)
+            return part, mine.lines, mine.skipped, stop
         finally:
             free.put(mine)
 
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[tuple[int, Future[tuple[SignalMaker, int, dict[int, int]]]]] = deque()
-        todo = deque(regions[1:-1])
+        waiting: deque[Future[tuple[SignalMaker, int, dict[int, int], int]]] = deque()
+        todo = deque(regions)
         while todo or waiting:
             while todo and len(waiting) < threads + 1:
-                start, stop = todo.popleft()
-                waiting.append((stop, pool.submit(scan_one, start, stop)))
-            stop, future = waiting.popleft()
-            part, count, quiet = future.result()
-            maker.join(part, lines)
-            lines += count
-            for number, times in quiet.items():
-                skipped[number] = skipped.get(number, 0) + times
-            advance(stop)
-    if len(regions) > 1:
-        part = maker.twin()
-        last = scanner.clone()
-        for found in last.scan(_region_reader(handle, *regions[-1]), regions[-1][0]):
-            part.take(found)
-        maker.join(part, lines)
-        lines += last.lines
-        scanner.skipped.update({n: scanner.skipped.get(n, 0) + c for n, c in last.skipped.items()})
-    for number, times in scanner.skipped.items():
-        skipped[number] = skipped.get(number, 0) + times
-    return Scanned(size, lines, skipped, os.pread(handle, _SAMPLE, max(0, size - _SAMPLE)))
+                waiting.append(pool.submit(scan_next, *todo.popleft()))
+            yield waiting.popleft().result()
 
 
 def _regions(handle: int, size: int) -> list[tuple[int, int]]:

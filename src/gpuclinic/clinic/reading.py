@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from gpuclinic.knowledge import Knowledge
     from gpuclinic.observe import Host, Item
+    from gpuclinic.recognise.engine import Engine
     from gpuclinic.recognise.parsers._entry import Entry
 
 HELD_WHOLE = 8 << 20
@@ -47,10 +49,15 @@ class Reader:
         quietable = frozenset(
             number
             for number, signature in enumerate(knowledge.signatures)
-            if signature.level == "context" and not signature.id.startswith("boot.")
+            if signature.frequent
         )
+
+        @functools.cache
+        def part() -> Engine:
+            return make_engine(knowledge.signatures, knowledge.stamp, quietable)
+
         engine = make_engine(knowledge.signatures, knowledge.stamp)
-        self._scanner = StreamScanner(engine, Confirmer(knowledge.signatures), quietable)
+        self._scanner = StreamScanner(engine, Confirmer(knowledge.signatures), quietable, part)
         self._progress = progress
         self._order = 0
         self._hosts = Hosts()

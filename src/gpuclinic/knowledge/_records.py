@@ -18,6 +18,7 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: decisive, strong, likely, hint, context: how much it proves alone (model.LEVEL_CONFIDENCE).
     role: "root", or "consequence" for lines that by nature follow from something else.
     fatal: the line alone shows that something failed; False where healthy runs print it too.
+    frequent: healthy runs print it all the time; of a huge log only its beginning and its end are searched for it.
     cleared_by: ids of signatures that, coming later for the same subject, take it back ("nfs: server OK").
     match and nomatch: lines that must and must not match; the tests run them all.
     """
@@ -34,6 +35,7 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: str = "context"
     role: str = "root"
     fatal: bool = True
+    frequent: bool = False
     action: str = ""
     cleared_by: list[str] = []
     title_en: str = ""

@@ -24,8 +24,12 @@ _Database = Any  # of the compiled library, which declares no types
 Hit = tuple[int, int]
 """Offset just behind a match, and the needle's number; the number one past the last means "escapes or NULs here"."""
 
-_SHORTEST = 5
-_STANDS_FOR_OTHERS = 5.0
+_SHORTEST = 8
+_STANDS_FOR_OTHERS = 7.0
+_DIGITS = "0123456789"
+_SUBJECTS = frozenset(
+    ("gpu", "gpu_index", "uuid", "rank", "local_rank", "host", "code", "device", "peer", "exit", "signal")
+)
 _SPECIAL = r"[\x1b\x00]"
 
 
@@ -54,9 +58,11 @@ class Engine(Protocol):
         """An engine that does not look for the quiet, and for the strict by their whole patterns, not by texts."""
 
 
-def needles_of(patterns: list[tuple[str, bool]], cache: str) -> list[Needle]:
+def needles_of(
+    patterns: list[tuple[str, bool]], cache: str, without: AbstractSet[int] = frozenset()
+) -> list[Needle]:
     """What to search for: patterns with whether they ignore case. cache: a name to keep it under, or "" for none."""
-    name = f"needles-{cache}-4.msgpack"
+    name = f"needles-{cache}-5.msgpack"
     packed = read_cache(name) if cache else None
     if packed is not None:
         try:
@@ -66,6 +72,8 @@ def needles_of(patterns: list[tuple[str, bool]], cache: str) -> list[Needle]:
     texts: dict[tuple[str, bool], list[int]] = {}
     expressions: dict[tuple[str, bool], list[int]] = {}
     for number, (pattern, ignore_case) in enumerate(patterns):
+        if number in without:
+            continue
         wanted = plan(pattern)
         caseless = ignore_case or "(?i" in pattern
         for text in wanted.texts:
@@ -111,7 +119,7 @@ class HyperscanEngine:
 
         self.needles = needles
         version = getattr(hyperscan, "__version__", "")
-        cached = f"hyperscan-{stamp}-{version}-4.db"
+        cached = f"hyperscan-{stamp}-{version}-5.db"
         packed = read_cache(cached) if stamp else None
         database: _Database = None
         if packed is not None:
@@ -225,14 +233,18 @@ class PlainEngine:
         return PlainEngine(_reduced(self.needles, quiet, strict))
 
 
-def make_engine(signatures: list[Signature], stamp: str) -> Engine:
-    """The fastest engine this Python has, for signatures; cached by the knowledge's stamp."""
-    return engine_for([(signature.pattern, signature.ignore_case) for signature in signatures], stamp)
+def make_engine(signatures: list[Signature], stamp: str, without: AbstractSet[int] = frozenset()) -> Engine:
+    """The fastest engine this Python has, for signatures; cached by the knowledge's stamp.
+
+    without: numbers of signatures that are not looked for (always the same ones).
+    """
+    patterns = [(signature.pattern, signature.ignore_case) for signature in signatures]
+    return engine_for(patterns, f"{stamp}-part" if without and stamp else stamp, without)
 
 
-def engine_for(patterns: list[tuple[str, bool]], cache: str) -> Engine:
+def engine_for(patterns: list[tuple[str, bool]], cache: str, without: AbstractSet[int] = frozenset()) -> Engine:
     """The fastest engine this Python has, for patterns with whether they ignore case."""
-    needles = needles_of(patterns, cache)
+    needles = needles_of(patterns, cache, without)
     try:
         return HyperscanEngine(needles, cache)
     except ImportError:
@@ -245,6 +257,21 @@ class Confirmer:
     def __init__(self, signatures: list[Signature]) -> None:
         self.signatures = signatures
         self._compiled: dict[int, tuple[re.Pattern[str], list[re.Pattern[str]]]] = {}
+        self._subjects: dict[int, tuple[int, ...]] = {}
+
+    def names_subject(self, number: int) -> bool:
+        """A signature's expression tells of which GPU, rank, device or code a line speaks."""
+        groups = self._subjects.get(number)
+        if groups is None:
+            pattern, _ = self._compiled.get(number) or self._expressions(number)
+            named = (place for name, place in pattern.groupindex.items() if name.rstrip(_DIGITS) in _SUBJECTS)
+            groups = self._subjects[number] = tuple(named)
+        return bool(groups)
+
+    def subject(self, number: int, line: str) -> tuple[str | None, ...] | None:
+        """Of what a line that holds a signature speaks; None where it does not hold it after all."""
+        match = self._compiled[number][0].search(line)
+        return None if match is None else tuple(match.group(place) for place in self._subjects[number])
 
     def _expressions(self, number: int) -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
         signature = self.signatures[number]

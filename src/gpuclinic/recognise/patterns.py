@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 _MOST_FORMS = 12
 _MOST_TOGETHER = 48
 _MOST_SEQUENCES = 64
-_LONGEST_ANCHOR = 16
+_LONGEST_ANCHOR = 40
 _TELLING = 4.2
 _PER_TEXT = 0.15
 _MOST_EXPRESSIONS = 3
+_CORE = 3.5
 _COMMON = re.compile(
     r"(?i)NCCL|INFO|WARN(?:ING)?|ERROR|fail(?:ed|ure)?|torch|rank|step|loss|time(?:d )?(?: ?out)?|GPU|CUDA|memory"
-    r"|device|kernel|connect(?:ion)?|process|python|node|worker|server|client|error|data|train(?:ing)?|epoch|check|file|start(?:ed|ing)?"
-    r"|systemd|docker|container|\bto\b|\bfrom\b|\bin\b|\bof\b|\bis\b|\bnot\b|\bfor\b|\bthe\b|\bwith\b|\bon\b|\d+"
+    r"|device|kernel|connect(?:ion)?|process|python|node|worker|server|client|error|data|train(?:ing)?|epoch|grad_norm|perplexity|check|file|start(?:ed|ing)?"
+    r"|systemd|docker|container|\bto\b|\bfrom\b|\bin\b|\bof\b|\bis\b|\bnot\b|\bfor\b|\bthe\b|\bwith\b|\bon\b|\d+|CMD|/etc/(?:cron)?|/tmp/|Accepted"
 )
+_SHOUTED = frozenset({"NCCL", "INFO", "WARN", "WARNING", "ERROR", "GPU", "CUDA", "CMD"})
 _Node = Any  # of a parsed expression: the standard library declares no types for these
 _Items = list[tuple[_Node, _Node]]
 
@@ -68,7 +70,22 @@ def _plan(items: _Items, texts: dict[str, None], expressions: dict[str, None], a
         texts.update(telling)
         expressions.update(others)
     else:  # no alternative is better off alone
-        expressions[nominator(items, ascii_only)] = None
+        expressions[nominator(_core(items), ascii_only)] = None
+
+
+def _core(items: _Items) -> _Items:
+    """The items from their most telling text on: what stands before it costs an engine a look at every line."""
+    best = _best(items)
+    worth = min(map(rarity, best)) if best is not None else 0.0
+    if worth < _CORE:
+        return items
+    for first in range(len(items) - 1, 0, -1):
+        if _exact(*items[first - 1]) is not None:
+            continue  # in the middle of a text
+        rest = _best(items[first:])
+        if rest is not None and min(map(rarity, rest)) >= worth:
+            return items[first:]
+    return items
 
 
 def _split(items: _Items) -> list[_Items] | None:
@@ -92,7 +109,8 @@ def longest_literal(pattern: str) -> str:
 
 def rarity(text: str) -> float:
     """How rare a text is in ordinary logs: its length, where common words count little and other scripts much."""
-    common = sum(len(found) for found in _COMMON.findall(text))
+    words: list[str] = _COMMON.findall(text)
+    common = sum(len(word) for word in words if not word.isupper() or word in _SHOUTED)
     letters = sum(3.0 if ord(c) > 127 else 0.6 if c in " .:,'\"-_/=[](){}" else 1.0 for c in text)
     return letters - 0.75 * common
 
@@ -215,6 +233,7 @@ def _without_edges(items: _Items) -> _Items:
         kept.pop()
     if not kept:
         return list(items)
+    kept[0] = _headless(kept[0])
     operation, argument = kept[-1]
     if str(operation) in ("MAX_REPEAT", "MIN_REPEAT") and argument[0] >= 1:
         kept[-1] = (operation, (argument[0], argument[0], argument[2]))
@@ -223,6 +242,23 @@ def _without_edges(items: _Items) -> _Items:
     elif str(operation) == "BRANCH":
         kept[-1] = (operation, (argument[0], [_without_tail(list(branch)) for branch in argument[1]]))
     return kept
+
+
+def _headless(item: tuple[_Node, _Node]) -> tuple[_Node, _Node]:
+    """An alternation whose branches begin with what they must have."""
+    operation, argument = item
+    if str(operation) == "SUBPATTERN":
+        inner = list(argument[3])
+        return (operation, (*argument[:3], [_headless(inner[0]), *inner[1:]])) if inner else item
+    if str(operation) != "BRANCH":
+        return item
+    branches: list[_Items] = []
+    for branch in argument[1]:
+        kept = list(branch)
+        while len(kept) > 1 and _optional(kept[0]):
+            kept.pop(0)
+        branches.append(kept)
+    return (operation, (argument[0], branches))
 
 
 def _without_tail(items: _Items) -> _Items:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
+
+from gpuclinic.recognise.habits import Habits
 
 if TYPE_CHECKING:
     from gpuclinic.recognise.engine import Confirmer, Engine, Hit
+    from gpuclinic.recognise.habits import Key
 
 CHUNK = 1 << 20
 _PIECE = 1 << 18
@@ -18,6 +21,7 @@ _OVERLAP = 8 << 10
 _QUIET_AFTER = 400
 _QUIET_MISSES = 5000
 _STRICT_MISSES = 100
+_WORTH_COMPILING = 700_000
 _KEPT_OF_QUIET = 4
 _ESCAPES = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\)|[()*+][0-9A-Za-z]|[@-Z\\-_])|\x1b|\x00+"
@@ -50,22 +54,39 @@ class StreamScanner:
     """Scans one source at a time, in one thread.
 
     quietable: signatures that say only that all goes well (progress, logins). Once there are plenty in a source, most
-    of their lines are no longer cut and confirmed, only counted, in `skipped`.
+    of their lines are no longer cut and confirmed, only counted, in `skipped`. part: gives the engine for the rest of
+    a large source, one that does not look for what is quietable.
     """
 
-    def __init__(self, engine: Engine, confirmer: Confirmer, quietable: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        confirmer: Confirmer,
+        quietable: frozenset[int] = frozenset(),
+        part: Callable[[], Engine] | None = None,
+    ) -> None:
         self._engine = engine
         self._confirmer = confirmer
         self._quietable = quietable
+        self._part = part
         self._buffer: mmap.mmap | None = None
+        self._full: Engine | None = None
+        self.lines = 0
+        self._scanned = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self._confirmed: dict[int, int] = {}
         self._misses: dict[int, int] = {}
-        self._loud: list[tuple[int, ...]] = [needle.signatures for needle in engine.needles]
         self._places: dict[int, list[int]] = {}
-        self._full: Engine | None = None
+        self._loud: list[tuple[int, ...]] = [needle.signatures for needle in self._engine.needles]
+        self._habits = Habits(self._confirmer)
         self.quiet: set[int] = set()
-        self.skipped: dict[int, int] = {}
-        self.lines = 0
+
+    @property
+    def skipped(self) -> dict[int, int]:
+        """How many lines of each signature were only counted."""
+        return self._habits.skipped
 
     def clone(self, engine: Engine | None = None) -> StreamScanner:
         """A scanner for another thread, or with another engine, that knows already what is quiet."""
@@ -74,18 +95,35 @@ class StreamScanner:
             twin._silence(number)
         return twin
 
-    def reduced(self) -> Engine | None:
+    def continues(self, other: StreamScanner) -> None:
+        """Begins another region of the source, with the habits that another scanner with this engine has learnt."""
+        self._habits = other._habits.twin()
+        self.lines = 0
+
+    def reduced(self, size: int = 0) -> Engine | None:
         """An engine fit for the rest of a large source, by what its beginning held; None where nothing would be gained.
 
-        It no longer looks for what is quiet, and more strictly for what was mostly nominated in vain.
+        It no longer looks for what is quietable, and, if what was mostly nominated in vain would cost more than
+        compiling does in the rest (of this size), more strictly for that.
         """
         signatures = self._confirmer.signatures
+        vain: dict[int, int] = {}
+        lines = 0
+        for key, count in self._habits.vain().items():
+            needles = (key,) if isinstance(key, int) else key
+            numbers = {n for needle in needles for n in self._loud[needle]} - self._quietable
+            lines += count if numbers else 0
+            for number in numbers:
+                vain[number] = vain.get(number, 0) + count
+        engine = self._part() if self._part is not None else None
+        if lines * size <= _WORTH_COMPILING * max(1, self._scanned):
+            return engine
         strict = {
             number: (signatures[number].pattern, signatures[number].ignore_case)
-            for number, count in self._misses.items()
+            for number, count in vain.items()
             if count >= _STRICT_MISSES and count > 20 * self._confirmed.get(number, 0)
         }
-        return self._engine.reduced(self.quiet, strict) if self.quiet or strict else None
+        return (engine or self._engine).reduced(self.quiet, strict) if strict else engine
 
     def adapt(self) -> None:
         """Goes on with an engine fit for the rest of a long stream, until the next reset."""
@@ -93,14 +131,20 @@ class StreamScanner:
         if engine is not None:
             self._full = self._full or self._engine
             self._engine = engine
-            self._loud = [tuple(n for n in needle.signatures if n not in self.quiet) for needle in engine.needles]
-            self._places = {}
+            quiet, skipped = self.quiet, self.skipped
+            self._begin()
+            self._habits.skipped = skipped
+            for number in quiet:
+                self._silence(number)
 
     def last_of_quiet(self, end: bytes) -> Iterator[Found]:
-        """The lines of what was silenced in the end of a stream, numbered from the end's first whole line on."""
+        """The lines of what was not looked for in the end of a stream, numbered from the end's first whole line on."""
+        quiet = self.quiet if self._full is None else self.quiet | self._quietable
+        if not quiet:
+            return
         twin = StreamScanner((self._full or self._engine).clone(), self._confirmer)
         for found in twin.scan_bytes(end):
-            matches = [match for match in found.matches if match[0] in self.quiet]
+            matches = [match for match in found.matches if match[0] in quiet]
             if matches:
                 yield found._replace(matches=matches)
 
@@ -108,16 +152,9 @@ class StreamScanner:
         """Forgets what the last source held."""
         if self._full is not None:
             self._engine, self._full = self._full, None
-            self._loud = [needle.signatures for needle in self._engine.needles]
-            self._places = {}
-            self.quiet = set()
-        self._confirmed.clear()
-        self._misses.clear()
-        self.skipped = {}
-        if self.quiet:
-            self._loud = [needle.signatures for needle in self._engine.needles]
-            self.quiet = set()
+        self._begin()
         self.lines = 0
+        self._scanned = 0
 
     def scan_bytes(self, data: bytes) -> Iterator[Found]:
         """Yields the lines of a text held in memory that match."""
@@ -128,8 +165,8 @@ class StreamScanner:
                 stop = min(len(data), at + CHUNK)
             chunk = data[at:stop] if at or stop < len(data) else data
             yield from self._scan_chunk(chunk, at)
-            self.lines += chunk.count(b"\n")
             at = stop if chunk.endswith(b"\n") or stop == len(data) else stop - _OVERLAP
+        yield from self._late()
 
     def scan(self, read_into: ReadInto, base: int = 0, adapt_at: int | None = None) -> Iterator[Found]:
         """Yields the lines of a stream that match. base: its offset in the source. adapt_at: offset to `adapt` at."""
@@ -144,7 +181,7 @@ class StreamScanner:
                 got = read_into(view[held:])
                 filled = held + got
                 if not filled:
-                    return
+                    break
                 cut = buffer.rfind(b"\n", 0, filled) + 1 if got else filled
                 step = cut
                 if not cut:
@@ -156,9 +193,8 @@ class StreamScanner:
                         filled - _OVERLAP,
                     )  # a line longer than the buffer: scanned in overlapping pieces
                 yield from self._scan_chunk(view[:cut], offset)
-                self.lines += view[:cut].tobytes().count(b"\n")
                 if not got:
-                    return
+                    break
                 rest = filled - step
                 if rest:
                     buffer.move(0, step, rest)
@@ -167,22 +203,27 @@ class StreamScanner:
                 if adapt_at is not None and offset >= adapt_at:
                     self.adapt()
                     adapt_at = None
+            yield from self._late()
         finally:
             view.release()
 
     def _scan_chunk(self, chunk: memoryview | bytes, base: int) -> Iterator[Found]:
         hits = self._engine.scan(chunk)
-        if not hits:
-            return
-        special = len(self._loud)
         data = chunk if isinstance(chunk, bytes) else chunk.tobytes()
-        if any(number == special for _, number in hits):
-            data = strip_escapes(data)  # clean it and look again
-            hits = [hit for hit in self._engine.scan(data) if hit[1] != special]
-        if self.quiet:
-            hits = self._without_quiet(hits)
-        hits.sort()
-        yield from self._lines(data, hits, base)
+        self._scanned += len(data)
+        if hits:
+            special = len(self._loud)
+            if any(number == special for _, number in hits):
+                data = strip_escapes(data)  # clean it and look again
+                hits = [hit for hit in self._engine.scan(data) if hit[1] != special]
+            if self.quiet:
+                hits = self._without_quiet(hits)
+            hits.sort()
+            feeds, counted = yield from self._lines(data, hits, base)
+            self._habits.leave(data, base, _LOOK_BACK)
+            self.lines += feeds + data.count(b"\n", counted)
+        else:
+            self.lines += data.count(b"\n")
 
     def _without_quiet(self, hits: list[Hit]) -> list[Hit]:
         """The hits less those that only nominate what is quiet; the last few of these stay, too."""
@@ -211,32 +252,55 @@ class StreamScanner:
         for place in self._places.get(number, ()):
             self._loud[place] = tuple(n for n in self._loud[place] if n != number)
 
-    def _lines(self, data: bytes, hits: list[Hit], base: int) -> Iterator[Found]:
+    def _lines(self, data: bytes, hits: list[Hit], base: int) -> Generator[Found, None, tuple[int, int]]:
+        """The lines that hold; returns how many line feeds there are up to where."""
         feeds = counted = index = 0
-        while index < len(hits):
+        counts = self._habits.counts
+        end = len(hits)
+        while index < end:
             at = hits[index][0]
             start = data.rfind(b"\n", 0, max(0, at - 1)) + 1
             stop = data.find(b"\n", max(start, at - 1))
             if stop < 0:
                 stop = len(data)
             first = index
-            while index < len(hits) and hits[index][0] <= max(stop, at):
+            index += 1
+            while index < end and (hits[index][0] <= stop or hits[index][0] <= at):
                 index += 1
             feeds += data.count(b"\n", counted, start)
             counted = start
+            line = self.lines + feeds + 1
+            key: Key = hits[first][1]
+            if index - first > 1:
+                key = tuple(dict.fromkeys([needle for _, needle in hits[first:index]]))
+            if counts(key, data, start, stop, line):
+                continue
+            if stop - start <= _LONGEST_LINE and data.find(b"\r", start, stop - 1) < 0:
+                yield from self._confirm(data, start, stop, self._nominated(key), line, base, key)
+                continue
             for left, right, numbers in self._segments(data, start, stop, hits[first:index]):
-                yield from self._confirm(data, left, right, numbers, self.lines + feeds + 1, base)
+                yield from self._confirm(data, left, right, numbers, line, base)
+        return feeds, counted
+
+    def _nominated(self, key: Key) -> list[int]:
+        """The signatures that needles nominate."""
+        needles = self._engine.needles
+        if isinstance(key, int):
+            return list(needles[key].signatures)
+        return list(dict.fromkeys(number for needle in key for number in needles[needle].signatures))
+
+    def _late(self) -> Iterator[Found]:
+        """The last ones of the lines that were only counted."""
+        for key, late in self._habits.last():
+            text = late.data.decode("utf-8", "replace")
+            found = self._confirmer.confirm_all(self._nominated(key), text)
+            if found:
+                yield Found(late.line, late.offset, text, late.before, found)
 
     def _segments(self, data: bytes, start: int, stop: int, hits: list[Hit]) -> Iterator[tuple[int, int, list[int]]]:
         """The parts of a line that its hits lie in, between carriage returns, with what they nominate."""
         needles = self._engine.needles
         whole = stop - start <= _LONGEST_LINE
-        if whole and data.find(b"\r", start, stop - 1) < 0:
-            if len(hits) == 1:
-                yield start, stop, list(needles[hits[0][1]].signatures)
-            else:
-                yield start, stop, list(dict.fromkeys(n for _, needle in hits for n in needles[needle].signatures))
-            return
         left = right = start - 1
         numbers: dict[int, None] = {}
         for at, needle in hits:
@@ -253,11 +317,14 @@ class StreamScanner:
         if numbers:
             yield left, right, list(numbers)
 
-    def _confirm(self, data: bytes, start: int, stop: int, numbers: list[int], line: int, base: int) -> Iterator[Found]:
+    def _confirm(
+        self, data: bytes, start: int, stop: int, numbers: list[int], line: int, base: int, key: Key | None = None
+    ) -> Iterator[Found]:
         text = data[start:stop].decode("utf-8", "replace")
-        before = data[max(0, start - _LOOK_BACK) : start]
         confirm = self._confirmer.confirm_all
         if "#012" in text or "\\n" in text:
+            key = None
+            before = data[max(0, start - _LOOK_BACK) : start]
             head = text[:200].encode("utf-8", "replace") if "#012" in text else before
             for part in _ESCAPED_FEED.split(text):
                 found = confirm(numbers, part) if part else []
@@ -267,9 +334,11 @@ class StreamScanner:
             if not numbers:
                 return
         found = confirm(numbers, text)
+        if key is not None:
+            self._habits.learn(key, tuple([number for number, _ in found]))
         self._note(numbers, found)
         if found:
-            yield Found(line, base, text, before, found)
+            yield Found(line, base, text, data[max(0, start - _LOOK_BACK) : start], found)
 
     def _note(self, numbers: list[int], found: list[tuple[int, re.Match[str]]]) -> None:
         """Counts what was confirmed and what was nominated in vain, and silences what is said too often."""

@@ -1,0 +1,125 @@
+"""What lines that look alike have held so far, so that storms need not be confirmed line by line.
+
+Lines are alike where the same needles lie in them. Once many of them in a row held the same signatures, most are only
+counted, unless they name a subject (GPU, rank, code, device) that has not been named yet. The last one is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gpuclinic.recognise.engine import Confirmer
+
+Key = int | tuple[int, ...]
+
+_SETTLED = 128
+_SAMPLED = 16
+_MOST_KEYS = 4096
+_MOST_SUBJECTS = 4096
+_PREFIX = 40
+
+
+class Late(NamedTuple):
+    """A line that was only counted: its number, its chunk's offset, its bytes, and what stands in front of it."""
+
+    line: int
+    offset: int
+    data: bytes
+    before: bytes
+
+
+class _Habit:
+    """same: how many lines in a row held the same signatures, `held`; `telling` are those that name a subject."""
+
+    __slots__ = ("held", "same", "telling", "turn")
+
+    def __init__(self, held: tuple[int, ...], telling: tuple[int, ...], same: int = 0) -> None:
+        self.held = held
+        self.telling = telling
+        self.same = same
+        self.turn = 0
+
+
+class Habits:
+    """The habits of one source, and how many lines of each signature were only counted."""
+
+    def __init__(self, confirmer: Confirmer) -> None:
+        self._confirmer = confirmer
+        self._habits: dict[Key, _Habit] = {}
+        self._here: dict[Key, tuple[int, int, int]] = {}
+        self._late: dict[Key, Late] = {}
+        self._subjects: set[tuple[object, ...]] = set()
+        self.skipped: dict[int, int] = {}
+
+    def twin(self) -> Habits:
+        """The same habits for another region; it counts for itself."""
+        twin = Habits(self._confirmer)
+        twin._habits = {key: _Habit(h.held, h.telling, h.same) for key, h in self._habits.items()}
+        twin._subjects = set(self._subjects)
+        return twin
+
+    def counts(self, key: Key, data: bytes, start: int, stop: int, line: int) -> bool:
+        """Only counts the line in data[start:stop], where that is enough; False: it has to be confirmed."""
+        habit = self._habits.get(key)
+        if habit is None or habit.same < _SETTLED:
+            return False
+        habit.turn += 1
+        if not habit.turn % _SAMPLED:
+            return False
+        if not habit.held:
+            return True
+        if habit.telling and not self._nothing_new(habit.telling, data[start:stop]):
+            return False
+        skipped = self.skipped
+        for number in habit.held:
+            skipped[number] = skipped.get(number, 0) + 1
+        self._here[key] = (line, start, stop)
+        return True
+
+    def _nothing_new(self, telling: tuple[int, ...], line: bytes) -> bool:
+        text = line.decode("utf-8", "replace")
+        prefix = ""
+        if text[:1] in "[(":
+            prefix = text[: text.find("]" if text[0] == "[" else ")", 1, _PREFIX) + 1]
+            if ":" in prefix or "." in prefix:
+                prefix = ""
+        for number in telling:
+            subject = self._confirmer.subject(number, text)
+            if subject is None:
+                return False
+            known = (number, prefix, subject)
+            if known not in self._subjects and len(self._subjects) < _MOST_SUBJECTS:
+                self._subjects.add(known)
+                return False
+        return True
+
+    def learn(self, key: Key, held: tuple[int, ...]) -> None:
+        """Learns what one more line held."""
+        habit = self._habits.get(key)
+        if habit is not None and held == habit.held:
+            habit.same += 1
+        elif habit is not None or len(self._habits) < _MOST_KEYS:
+            telling = tuple(number for number in held if self._confirmer.names_subject(number))
+            self._habits[key] = _Habit(held, telling)
+        self._here.pop(key, None)
+        self._late.pop(key, None)
+
+    def leave(self, data: bytes, base: int, look_back: int) -> None:
+        """Takes along the last lines that were only counted, before the buffer changes."""
+        for key, (line, start, stop) in self._here.items():
+            self._late[key] = Late(line, base, data[start:stop], data[max(0, start - look_back) : start])
+        self._here.clear()
+
+    def last(self) -> list[tuple[Key, Late]]:
+        """The last line of each kind that was only counted, in order; they are counted no longer."""
+        last = sorted(self._late.items(), key=lambda item: item[1].line)
+        for key, _ in last:
+            for number in self._habits[key].held:
+                self.skipped[number] -= 1
+        self._late = {}
+        return last
+
+    def vain(self) -> dict[Key, int]:
+        """How many lines of each kind were nominated in vain, for kinds of which there are many."""
+        return {key: habit.turn for key, habit in self._habits.items() if not habit.held and habit.turn}
