@@ -78,7 +78,8 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     for root in roots:
         people.complete(root, device_level=root.cause.startswith(("sec.cryptominer", "sec.hidden_process")))
     unknown = _unknown_codes(reading)
-    fine = not roots and not deaths and not unknown
+    told = bool(reading.signals) or bool(reading.facts)  # a text of which nothing was understood says nothing
+    fine = told and not roots and not deaths and not unknown
     return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=fine, unknown_codes=unknown)
 
 
