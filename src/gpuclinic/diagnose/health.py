@@ -60,6 +60,7 @@ _SLOW = ("perf.", "host.cpu", "storage.slow")
 _HANDLED = ("torch.handled_oom", "programs.trial_failed", "programs.nan_retry")
 """Lines by which a program tells that it caught an error and goes on."""
 _HANDLED_NEAR = 25
+_REQUEUED = ("slurm.requeued", "slurm.preempted")
 _MUCH_PROGRESS = 3
 _UNBELIEVED = 0.45
 _PROVEN_FROM = 0.95
@@ -74,6 +75,7 @@ class Health:
         self._traceback: dict[str, int] = {}
         self._steps: dict[str, list[int]] = {}
         self._handled: dict[str, list[int]] = {}
+        self._resumed: dict[str, int] = {}
         self.died: list[Signal] = []
         for signal in reading.signals:
             source, order = signal.where.source, signal.order
@@ -82,6 +84,8 @@ class Health:
             elif signal.signature in _RESULT or signal.signature in _PROGRESS:
                 self._progress[source] = order
                 self._steps.setdefault(source, []).append(order)
+            elif signal.signature == "run.resumed":
+                self._resumed[source] = order
             elif signal.signature in _HANDLED:
                 self._handled.setdefault(source, []).append(signal.where.line or 0)
             elif signal.signature in _DEATHS or (
@@ -104,6 +108,11 @@ class Health:
     def went_on_after(self, source: str, order: int) -> bool:
         """The source's run made progress after this."""
         return self._progress.get(source, -1) > order or self._well.get(source, -1) > order
+
+    def started_again_after(self, source: str, order: int) -> bool:
+        """The source's run was taken up again from a checkpoint after this, and made progress."""
+        resumed = self._resumed.get(source, -1)
+        return resumed > order and self.went_on_after(source, resumed)
 
     def went_on_long_after(self, source: str, order: int) -> bool:
         """The source's run made some steps after this, and nothing is told to have died."""
@@ -129,9 +138,7 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
             if not support.places:
                 continue
             if _survived(candidate, support, health):
-                support.worth *= (
-                    0.3 if support.id == "slurm.requeued" or candidate.cause.startswith(_TAKEN_BACK) else 0.7
-                )
+                support.worth *= 0.3 if support.id in _REQUEUED or candidate.cause.startswith(_TAKEN_BACK) else 0.7
             if not support.fatal and not failed:
                 support.worth *= _UNBELIEVED / max(_UNBELIEVED, support.worth)
         candidate.settle()
@@ -140,6 +147,8 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
 
 def _survived(candidate: Candidate, support: Support, health: Health) -> bool:
     """The run that printed the line went on to a good end."""
+    if support.id in _REQUEUED and health.started_again_after(support.places[0].source, support.order):
+        return True
     if (
         candidate.cause == "process.segfault"
         and support.id.startswith(("kernel.", "coredump."))

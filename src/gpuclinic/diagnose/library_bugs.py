@@ -34,7 +34,7 @@ _TROUBLE = (
     "nccl.tests_failed", "nccl.cumem_host_failed",
     "c10d.watchdog_timeout", "c10d.watchdog_timeout_no_rank", "cuda.illegal_access",
     "python.core_dumped", "ucx.caught_signal", "nccl.tests_wrong_values",
-    "vllm.rpc_timeout", "app.hang", "glibc.heap_corruption",
+    "vllm.rpc_timeout", "vllm.no_broadcast_block", "app.hang", "glibc.heap_corruption",
     "nccl.proxy_uds", "elastic.worker_failed", "note.hangs",
 )  # fmt: skip
 

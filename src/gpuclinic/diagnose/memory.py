@@ -102,6 +102,7 @@ def split(candidates: list[Candidate], reading: Reading) -> None:
     _set_gpu(base, near)
     if numbers.own_pid is not None and base.pid is None:
         base.pid = numbers.own_pid
+    _complete_total(base, numbers, reading)
     holder = _survivor(base, numbers, reading)
     cause = _kind(numbers) or ("app.cuda_oom_shared" if holder else base.cause)
     if cause == "app.cuda_oom_shared":
@@ -202,6 +203,22 @@ def _name_holder(base: Candidate, numbers: Numbers, reading: Reading) -> None:
         index = fact.fields.get("gpu_index")
         base.gpu_index = index if isinstance(index, int) else base.gpu_index
         base.supports.append(Support(id="oom.holder", worth=0.7, places=[fact.where("pid")], order=10**8))
+
+
+def _complete_total(base: Candidate, numbers: Numbers, reading: Reading) -> None:
+    """The card's size as nvidia-smi tells it, or what others hold on the one card listed, where the failing program did not say."""
+    if "total" in numbers.values or numbers.get("allocated") is None:
+        return
+    index = physical_index(reading, base.gpu_index)
+    cards = [f for f in reading.facts if f.kind == "gpu" and f.fields.get("memory_total_mib")]
+    mine = [f for f in cards if f.fields.get("index") == index] or (cards if len(cards) == 1 else [])
+    if mine:
+        numbers.values["total"] = _number(mine[0].fields["memory_total_mib"]) * _UNITS["m"]
+        return
+    listed = processes_on(reading, index, None)
+    if len({f.fields.get("bus_id") or f.fields.get("gpu_key") for f in listed}) == 1:
+        held = sum(_number(f.fields.get("memory_mib")) for f in listed) * _UNITS["m"]
+        numbers.values["total"] = max(held, numbers.values["allocated"]) + (numbers.get("free") or 0.0)
 
 
 def _survivor(base: Candidate, numbers: Numbers, reading: Reading) -> bool:

@@ -38,6 +38,8 @@ _NCCL = re.compile(
 _PID = re.compile(
     r"\((?:[\w:. =()-]{1,60} )?pid=(?P<pid>\d{1,8})(?:, ip=(?P<host>[\w.:-]{1,60}))?[,)]|\[pid[ =](?P<pid2>\d{1,8})\]"
 )
+_ACTOR = re.compile(r"\([\w:. =()-]{1,60} pid=\d+(?:, ip=[\w.:-]{1,60})?\) ?\[rank\d")
+_UCX = re.compile(r"^\[\d{9,10}\.\d{3,6}\] \[(?P<host>[A-Za-z0-9][\w.-]{0,62}):(?P<pid>\d{1,8}) *:\d+\]")
 _MPI = re.compile(r"^\[(?P<host>[A-Za-z][\w.-]{0,62}):(?P<pid>\d{2,8})(?::\d+:\d+)?\]")
 _POD = re.compile(
     r"^\[pod/(?P<host>[a-z0-9][a-z0-9.-]{0,80})/[a-z0-9-]{1,63}\]|^(?P<host2>[a-z][\w-]{0,60}-\d{1,4}) +\| "
@@ -62,7 +64,7 @@ _NOT_HOSTS = re.compile(
 def prefix_identity(line: str, upto: int = 0) -> Identity:
     """Identity from the first 200 characters of a line, or behind the last rank's mark in front of `upto` in it."""
     head = line[:200]
-    if upto > 8 and line.count("[rank", 1, upto) > 0:  # two ranks wrote onto one line
+    if upto > 8 and line.count("[rank", 1, upto) > 0 and not _ACTOR.match(head):  # two ranks wrote onto one line
         head = line[line.rfind("[rank", 0, upto) :][:200]
     rank = _rank_of(head)
     pid = gpu = None
@@ -76,6 +78,8 @@ def prefix_identity(line: str, upto: int = 0) -> Identity:
         host = _syslog_host(head)
         on_node = host is not None
     if host is None and head[:1] == "[" and (found := _MPI.match(head)):
+        host, pid = found["host"], int(found["pid"]) if pid is None else pid
+    if host is None and head[:1] == "[" and (found := _UCX.match(head)):
         host, pid = found["host"], int(found["pid"]) if pid is None else pid
     if host is None and (found := _POD.match(head)):
         host = found["host"] or found["host2"]

@@ -103,7 +103,10 @@ _POOL = re.compile(
     r"donate-level)\b|"
     r"(?:^|\s)(?:-a|--algo(?:rithm)?)[ =](?:kawpow|firopow|progpow\w*|ethash|etchash|autolykos2?|octopus|kheavyhash|"
     r"karlsenhash|pyrinhash|"
-    r"rx/\w+|randomx|cn/\w+|beamhash\w*|equihash\S*|verushash|cuckoo\w*|ghostrider|nexapow)\b)",
+    r"rx/\w+|randomx|cn/\w+|beamhash\w*|equihash\S*|verushash|cuckoo\w*|ghostrider|nexapow)\b|"
+    r"--coin[= ](?:monero|xmr|rvn|ravencoin|eth|etc|kas|kaspa|erg|ergo|flux|zec|clore)\b|"
+    r"(?<=[\s/@=.])(?:nanopool|2miners|ethermine|supportxmr|minexmr|hashvault|moneroocean|c3pool|herominers|unmineable|"
+    r"woolypooly|xmrpool|f2pool|antpool|kryptex|zergpool|miningpoolhub|hiveon|flexpool)\.\w{2,7}:\d{2,5}\b)",
     re.IGNORECASE,
 )
 _ONLY_MENTIONS = re.compile(
