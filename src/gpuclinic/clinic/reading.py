@@ -46,11 +46,7 @@ class Reader:
 
     def __init__(self, knowledge: Knowledge, progress: Progress | None = None) -> None:
         self._knowledge = knowledge
-        quietable = frozenset(
-            number
-            for number, signature in enumerate(knowledge.signatures)
-            if signature.frequent
-        )
+        quietable = frozenset(number for number, signature in enumerate(knowledge.signatures) if signature.frequent)
 
         @functools.cache
         def part() -> Engine:

@@ -58,9 +58,7 @@ class Engine(Protocol):
         """An engine that does not look for the quiet, and for the strict by their whole patterns, not by texts."""
 
 
-def needles_of(
-    patterns: list[tuple[str, bool]], cache: str, without: AbstractSet[int] = frozenset()
-) -> list[Needle]:
+def needles_of(patterns: list[tuple[str, bool]], cache: str, without: AbstractSet[int] = frozenset()) -> list[Needle]:
     """What to search for: patterns with whether they ignore case. cache: a name to keep it under, or "" for none."""
     name = f"needles-{cache}-5.msgpack"
     packed = read_cache(name) if cache else None

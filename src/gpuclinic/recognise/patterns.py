@@ -19,7 +19,11 @@ _LONGEST_ANCHOR = 40
 _TELLING = 4.2
 _PER_TEXT = 0.15
 _MOST_EXPRESSIONS = 3
-_CORE = 3.5
+_LETTERS = 3
+_FEW_LETTERS = 4
+_MARKED = 2.2
+_TELLING_END = 2.5
+_MOST_ENDS = 6
 _COMMON = re.compile(
     r"(?i)NCCL|INFO|WARN(?:ING)?|ERROR|fail(?:ed|ure)?|torch|rank|step|loss|time(?:d )?(?: ?out)?|GPU|CUDA|memory"
     r"|device|kernel|connect(?:ion)?|process|python|node|worker|server|client|error|data|train(?:ing)?|epoch|grad_norm|perplexity|check|file|start(?:ed|ing)?"
@@ -70,22 +74,53 @@ def _plan(items: _Items, texts: dict[str, None], expressions: dict[str, None], a
         texts.update(telling)
         expressions.update(others)
     else:  # no alternative is better off alone
-        expressions[nominator(_core(items), ascii_only)] = None
+        end = _end(items)
+        edge = r"\b" if end is not None and ascii_only and str(items[-1][1]) == "AT_BOUNDARY" else ""
+        expressions[nominator(_core(items) if end is None else end, ascii_only) + edge] = None
 
 
 def _core(items: _Items) -> _Items:
-    """The items from their most telling text on: what stands before it costs an engine a look at every line."""
-    best = _best(items)
-    worth = min(map(rarity, best)) if best is not None else 0.0
-    if worth < _CORE:
-        return items
-    for first in range(len(items) - 1, 0, -1):
-        if _exact(*items[first - 1]) is not None:
+    """The items from the first text of some letters on: what stands before it costs an engine a look at every line."""
+    for first in range(len(items)):
+        forms = _exact(*items[first - 1]) if first else None
+        if forms is not None and min(map(len, forms)) > 0:
             continue  # in the middle of a text
-        rest = _best(items[first:])
-        if rest is not None and min(map(rarity, rest)) >= worth:
+        if _letters_in_front(items[first:]) >= _LETTERS:
             return items[first:]
     return items
+
+
+def _end(items: _Items) -> _Items | None:
+    """A short alternation that ends the items, where it tells more than their beginning does: "loss ... nan"."""
+    last = len(items) - 1
+    while last > 0 and str(items[last][0]) == "AT":
+        last -= 1
+    forms = _exact(*items[last])
+    before = _exact(*items[last - 1]) if last else None
+    if not forms or len(forms) > _MOST_ENDS or not last or (before is not None and min(map(len, before)) > 0):
+        return None
+    if min(map(rarity, forms)) < _TELLING_END or any(_letters_in_front(items[n:]) > _FEW_LETTERS for n in range(last)):
+        return None
+    return items[last:]
+
+
+def _letters_in_front(items: _Items) -> int:
+    """How many letters or digits the shortest text has that items begin with."""
+    texts = _exact_items(items[:1])
+    for length in range(2, len(items) + 1):
+        longer = _exact_items(items[:length]) if texts is not None else None
+        if longer is None:
+            break
+        texts = longer
+    texts = texts or _inside(*items[0]) or [""]
+    return min(map(_letters, texts))
+
+
+def _letters(text: str) -> int:
+    """How many letters and digits a text has; none where it is all common words, enough where it has many marks."""
+    count = sum(map(str.isalnum, text))
+    worth = rarity(text)
+    return max(count, _LETTERS) if worth >= _MARKED else count if worth >= 1.0 else 0
 
 
 def _split(items: _Items) -> list[_Items] | None:
