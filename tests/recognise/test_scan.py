@@ -121,7 +121,7 @@ def test_a_region_continues_with_the_habits_of_the_one_before() -> None:
 
 
 def test_regions_joined_are_as_one() -> None:
-    part = "\n".join([XID] * 70 + ["step 1"] * 5) + "\n"
+    part = "\n".join([XID] * 60 + ["step 1"] * 5) + "\n"
     whole = SignalMaker("log", SIGNATURES, None, kernel=False)
     scanner = StreamScanner(ENGINES[0], Confirmer(SIGNATURES))
     for one in scanner.scan_bytes((part * 3).encode()):
@@ -133,9 +133,9 @@ def test_regions_joined_are_as_one() -> None:
         later = first.twin()
         for one in StreamScanner(ENGINES[0], Confirmer(SIGNATURES)).scan_bytes(part.encode()):
             later.take(one)
-        first.join(later, 75 * region)
-    assert first.counts() == whole.counts() | {"nvrm.xid": 210}
-    assert whole.counts()["nvrm.xid"] + scanner.skipped[0] == 210
+        first.join(later, 65 * region)
+    assert first.counts() == whole.counts() | {"nvrm.xid": 180}
+    assert whole.counts()["nvrm.xid"] + scanner.skipped[0] == 180
     lines = [s.where.line for s in first.finish(1)]
     assert lines == sorted(lines, key=lambda n: n or 0)
-    assert lines[-1] == [s.where.line for s in whole.finish(1)][-1] == 225
+    assert lines[-1] == [s.where.line for s in whole.finish(1)][-1] == 195

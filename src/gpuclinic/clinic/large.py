@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gpuclinic.recognise.scan import ReadInto, StreamScanner
     from gpuclinic.recognise.signals import SignalMaker
 
-_EDGE = 2 << 20
-_REGION = 16 << 20
+_EDGE = 1 << 20
+_REGION = 32 << 20
 _WORTH_REBUILDING = 32 << 20
 _BLOCK = 1 << 18
 _BLOCKS_AHEAD = 8
-_SAMPLE = 1 << 20
+_SAMPLE = 512 << 10
 
 
 class Scanned(NamedTuple):

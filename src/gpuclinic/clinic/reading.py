@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 HELD_WHOLE = 8 << 20
 """Files up to this size are held whole, decoded and given to parsers; larger ones are streamed."""
-_SAMPLE = 1 << 20
+_SAMPLE = 512 << 10
 _SERIES = frozenset({"steps:parse_steps"})
 """Parsers that take a median over many like lines; the beginning and the end of a long text are enough for them."""
 _SERIES_SAMPLE = 128 << 10
+_SERIES_ENDS = 48 << 10
 _PICKLE_HEAD = b"\x80"
 
 Progress = Callable[[str, int], None]
@@ -131,7 +132,9 @@ class Reader:
         sample = decode(head[:_SAMPLE])
         sample = sample[: sample.rfind("\n") + 1] or sample
         plain = unwrap(sample)
-        names, host = self._parse(Document(item.path, sample if plain is None else plain, name_hint=item.path))
+        names, host = self._parse(
+            Document(item.path, sample if plain is None else plain, name_hint=item.path), _SERIES_ENDS
+        )
         kind = kind_of(sample if plain is None else plain, names)
         maker = self._maker(item.path, kind, host)
         self._scanner.reset()
@@ -166,14 +169,15 @@ class Reader:
         """Gives parsers the end of a large file, too: the last state that a log shows is what people ask about."""
         text = decode(end)
         text = text[text.find("\n") + 1 :]
-        self._parse(Document(path, text, first_line=max(1, lines - text.count("\n") + 1), name_hint=path))
+        first = max(1, lines - text.count("\n") + 1)
+        self._parse(Document(path, text, first_line=first, name_hint=path), _SERIES_ENDS)
 
-    def _parse(self, document: Document) -> tuple[list[str], str | None]:
+    def _parse(self, document: Document, series: int = _SERIES_SAMPLE) -> tuple[list[str], str | None]:
         names: list[str] = []
         host: str | None = None
         for part in sections(document):
             for entry in parsers.parsers_for(part.text):
-                facts = self._facts_of(entry, _thinned(part) if entry.function in _SERIES else part)
+                facts = self._facts_of(entry, _thinned(part, series) if entry.function in _SERIES else part)
                 if facts:
                     names.append(entry.name)
                     self.facts.extend(facts)
@@ -210,12 +214,12 @@ class Reader:
         return {place: msgspec.structs.replace(place) for place in places if place.line is not None}
 
 
-def _thinned(document: Document) -> Document:
+def _thinned(document: Document, kept: int) -> Document:
     """A long document with its middle lines emptied, so that the others keep their numbers."""
     text = document.text
-    if len(text) <= 3 * _SERIES_SAMPLE:
+    if len(text) <= 3 * kept:
         return document
-    first, last = text.rfind("\n", 0, _SERIES_SAMPLE) + 1, text.find("\n", len(text) - _SERIES_SAMPLE)
+    first, last = text.rfind("\n", 0, kept) + 1, text.find("\n", len(text) - kept)
     middle = "\n" * text.count("\n", first, last)
     return msgspec.structs.replace(document, text=text[:first] + middle + text[last:])
 

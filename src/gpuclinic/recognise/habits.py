@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 Key = int | tuple[int, ...]
 
-_SETTLED = 128
-_SAMPLED = 16
+_SETTLED = 64
+_SAMPLED = 32
 _MOST_KEYS = 4096
 _MOST_SUBJECTS = 4096
 _PREFIX = 40
