@@ -11,6 +11,7 @@ from gpuclinic.model import LEVEL_CONFIDENCE, Signal
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.model import Fact, Where
 
 _NEAR_LINES = 6
 _GENERIC = ("python.error", "python.process_pool", "exit.", "death.", "vllm.engine", "elastic.")
@@ -52,31 +53,37 @@ def find_leak(candidates: list[Candidate], reading: Reading) -> Candidate | None
             if size is not None and (place[1] is None or place not in seen):  # several signatures may know one line
                 seen.add(place)
                 by_source.setdefault(f"{signal.where.source} {signal.rank}", []).append((signal, size))
+    of_pids: dict[str, list[Fact]] = {}
+    for fact in reading.facts:
+        if fact.kind == "gpu_process" and isinstance(fact.fields.get("memory_mib"), int):
+            of_pids.setdefault(f"{fact.source} {fact.key}", []).append(fact)
+    for watched in of_pids.values():
+        if rises([float(str(f.fields["memory_mib"])) for f in watched], fewest=6):
+            return _as_leak(
+                ooms[0], [f.where("memory_mib") for f in (watched[0], watched[len(watched) // 2], watched[-1])]
+            )
     for series in by_source.values():
         if rises([size for _, size in series]):
-            oom = ooms[0]
-            picked = [series[0][0], series[len(series) // 2][0], series[-1][0]]
-            oom.cause, oom.action = "app.vram_leak", ""
-            oom.supports.append(
-                Support(
-                    id="memory.steady_rise",
-                    worth=LEVEL_CONFIDENCE["strong"],
-                    places=[s.where for s in picked],
-                    order=oom.order,
-                )
-            )
-            oom.settle()
-            return oom
+            return _as_leak(ooms[0], [s.where for s in (series[0][0], series[len(series) // 2][0], series[-1][0])])
     return None
 
 
-def rises(sizes: list[float]) -> bool:
-    """At least eight values that grow by a third or more, hardly ever falling.
+def _as_leak(oom: Candidate, places: list[Where]) -> Candidate:
+    oom.cause, oom.action = "app.vram_leak", ""
+    oom.supports.append(
+        Support(id="memory.steady_rise", worth=LEVEL_CONFIDENCE["strong"], places=places, order=oom.order)
+    )
+    oom.settle()
+    return oom
+
+
+def rises(sizes: list[float], fewest: int = 8) -> bool:
+    """At least eight (or as many as said) values that grow by a third or more, hardly ever falling.
 
     >>> rises([1, 2, 3, 4, 5, 6, 7, 8]), rises([5, 9, 9, 9, 9, 9, 9, 9]), rises([1, 8, 2, 8, 2, 8, 2, 8])
     (True, False, False)
     """
-    if len(sizes) < 8 or sizes[-1] < 1.33 * sizes[0]:
+    if len(sizes) < fewest or sizes[-1] < 1.33 * sizes[0]:
         return False
     ups = sum(b > a for a, b in itertools.pairwise(sizes))
     downs = sum(b < 0.98 * a for a, b in itertools.pairwise(sizes))

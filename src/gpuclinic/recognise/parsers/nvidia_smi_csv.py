@@ -200,15 +200,15 @@ def _process(document: Document, row: dict[str, str], index: int, line: str) -> 
     key = _key(row) or "?"
     draft = Draft(document, "gpu_process", f"{key}/{pid}", index, line)
     draft.time = stamp(row.get("timestamp", ""))
-    name = row.get("process_name", row.get("name", ""))
+    name = row.get("process_name", row.get("name"))
     memory = row.get("used_gpu_memory", row.get("used_memory", ""))
     fields: dict[str, Scalar] = {
         "pid": pid,
         "gpu_key": key,
         "bus_id": pci_address(row.get("gpu_bus_id") or row.get("pci.bus_id") or ""),
         "uuid": row.get("gpu_uuid"),
-        "name": bare(name)[:300],
-        "name_missing": is_missing(name) or name in ("", "[Not Found]", "[Unknown]"),
+        "name": None if name is None else bare(name)[:300],
+        "name_missing": None if name is None else is_missing(name) or name in ("", "[Not Found]", "[Unknown]"),
         "memory_mib": whole(memory),
         "type": "C",
     }
