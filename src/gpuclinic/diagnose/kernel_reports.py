@@ -27,14 +27,17 @@ def _process_of_trace(candidates: list[Candidate], comms: list[Signal]) -> None:
         proven = [s for s in candidate.supports if s.places and s.worth >= 0.3]
         if candidate.pid is not None and any(s.pid == candidate.pid and s.order < 10**9 for s in proven):
             continue
-        first = min((s for s in proven if s.order < 10**9), key=lambda s: (s.worth < 0.6, s.order), default=None)
-        if first is None:
-            continue
-        source = first.places[0].source
-        near = [s for s in comms if s.where.source == source and abs(s.order - first.order) <= _NEIGHBOURS and s.pid]
-        closest = min(near, key=lambda s: abs(s.order - first.order), default=None)
+        ranked = sorted((s for s in proven if s.order < 10**9), key=lambda s: (s.worth < 0.6, s.order))
+        closest = next((found for s in ranked if (found := _comm_near(s, comms)) is not None), None)
         if closest is not None:
             candidate.pid = closest.pid
+
+
+def _comm_near(support: Support, comms: list[Signal]) -> Signal | None:
+    """The process line of the same report as a support: of the same file, and near."""
+    source = support.places[0].source
+    near = [s for s in comms if s.where.source == source and abs(s.order - support.order) <= _NEIGHBOURS and s.pid]
+    return min(near, key=lambda s: abs(s.order - support.order), default=None)
 
 
 def _module_of_panic(candidates: list[Candidate], by_id: dict[str, list[Signal]]) -> None:
