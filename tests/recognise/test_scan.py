@@ -134,8 +134,8 @@ def test_regions_joined_are_as_one() -> None:
         for one in StreamScanner(ENGINES[0], Confirmer(SIGNATURES)).scan_bytes(part.encode()):
             later.take(one)
         first.join(later, 65 * region)
-    assert first.counts() == whole.counts() | {"nvrm.xid": 180}
-    assert whole.counts()["nvrm.xid"] + scanner.skipped[0] == 180
+    assert first.counts() == whole.counts()
+    assert whole.counts()["nvrm.xid"] == 180
     lines = [s.where.line for s in first.finish(1)]
     assert lines == sorted(lines, key=lambda n: n or 0)
     assert lines[-1] == [s.where.line for s in whole.finish(1)][-1] == 195

@@ -6,6 +6,7 @@ counted, unless they name a subject (GPU, rank, code, device) that has not been 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 Key = int | tuple[int, ...]
 
-_SETTLED = 64
+SETTLED = 400
+_KEPT = 4
 _SAMPLED = 32
 _MOST_KEYS = 4096
 _MOST_SUBJECTS = 4096
@@ -21,12 +23,13 @@ _PREFIX = 40
 
 
 class Late(NamedTuple):
-    """A line that was only counted: its number, its chunk's offset, its bytes, and what stands in front of it."""
+    """A line that was only counted: its number, its chunk's offset, its bytes, what stands in front, what it was counted as."""
 
     line: int
     offset: int
     data: bytes
     before: bytes
+    held: tuple[int, ...]
 
 
 class _Habit:
@@ -42,19 +45,23 @@ class _Habit:
 
 
 class Habits:
-    """The habits of one source, and how many lines of each signature were only counted."""
+    """The habits of one source, and how many lines of each signature were only counted.
 
-    def __init__(self, confirmer: Confirmer) -> None:
+    settled: after how many lines in a row that held the same, further ones are only counted.
+    """
+
+    def __init__(self, confirmer: Confirmer, settled: int = SETTLED) -> None:
         self._confirmer = confirmer
+        self._settled = settled
         self._habits: dict[Key, _Habit] = {}
-        self._here: dict[Key, tuple[int, int, int]] = {}
-        self._late: dict[Key, Late] = {}
+        self._here: dict[Key, deque[tuple[int, int, int, tuple[int, ...]]]] = {}
+        self._late: dict[Key, deque[Late]] = {}
         self._subjects: set[tuple[object, ...]] = set()
         self.skipped: dict[int, int] = {}
 
     def twin(self) -> Habits:
         """The same habits for another region; it counts for itself."""
-        twin = Habits(self._confirmer)
+        twin = Habits(self._confirmer, self._settled)
         twin._habits = {key: _Habit(h.held, h.telling, h.same) for key, h in self._habits.items()}
         twin._subjects = set(self._subjects)
         return twin
@@ -62,7 +69,7 @@ class Habits:
     def counts(self, key: Key, data: bytes, start: int, stop: int, line: int) -> bool:
         """Only counts the line in data[start:stop], where that is enough; False: it has to be confirmed."""
         habit = self._habits.get(key)
-        if habit is None or habit.same < _SETTLED:
+        if habit is None or habit.same < self._settled:
             return False
         habit.turn += 1
         if not habit.turn % _SAMPLED:
@@ -74,7 +81,10 @@ class Habits:
         skipped = self.skipped
         for number in habit.held:
             skipped[number] = skipped.get(number, 0) + 1
-        self._here[key] = (line, start, stop)
+        here = self._here.get(key)
+        if here is None:
+            here = self._here[key] = deque(maxlen=_KEPT)
+        here.append((line, start, stop, habit.held))
         return True
 
     def _nothing_new(self, telling: tuple[int, ...], line: bytes) -> bool:
@@ -102,20 +112,20 @@ class Habits:
         elif habit is not None or len(self._habits) < _MOST_KEYS:
             telling = tuple(number for number in held if self._confirmer.names_subject(number))
             self._habits[key] = _Habit(held, telling)
-        self._here.pop(key, None)
-        self._late.pop(key, None)
 
     def leave(self, data: bytes, base: int, look_back: int) -> None:
         """Takes along the last lines that were only counted, before the buffer changes."""
-        for key, (line, start, stop) in self._here.items():
-            self._late[key] = Late(line, base, data[start:stop], data[max(0, start - look_back) : start])
+        for key, here in self._here.items():
+            late = self._late.setdefault(key, deque(maxlen=_KEPT))
+            for line, start, stop, held in here:
+                late.append(Late(line, base, data[start:stop], data[max(0, start - look_back) : start], held))
         self._here.clear()
 
     def last(self) -> list[tuple[Key, Late]]:
-        """The last line of each kind that was only counted, in order; they are counted no longer."""
-        last = sorted(self._late.items(), key=lambda item: item[1].line)
-        for key, _ in last:
-            for number in self._habits[key].held:
+        """The last lines of each kind that were only counted, in order; they are counted no longer."""
+        last = sorted(((key, one) for key, late in self._late.items() for one in late), key=lambda item: item[1].line)
+        for _, late in last:
+            for number in late.held:
                 self.skipped[number] -= 1
         self._late = {}
         return last

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.recognise.habits import Habits
+from gpuclinic.recognise.habits import SETTLED, Habits
 
 if TYPE_CHECKING:
     from gpuclinic.recognise.engine import Confirmer, Engine, Hit
@@ -21,6 +21,7 @@ _OVERLAP = 8 << 10
 _QUIET_AFTER = 400
 _QUIET_MISSES = 5000
 _STRICT_MISSES = 100
+_SETTLED_SOON = 64
 _WORTH_COMPILING = 700_000
 _KEPT_OF_QUIET = 4
 _ESCAPES = re.compile(
@@ -91,6 +92,7 @@ class StreamScanner:
     def clone(self, engine: Engine | None = None) -> StreamScanner:
         """A scanner for another thread, or with another engine, that knows already what is quiet."""
         twin = StreamScanner(engine or self._engine.clone(), self._confirmer, self._quietable)
+        twin._habits = Habits(self._confirmer, _SETTLED_SOON if engine is not None else SETTLED)
         for number in self.quiet:
             twin._silence(number)
         return twin
