@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuclinic.recognise.signals import SignalMaker
 
 _EDGE = 1 << 20
+_LEARNT_FROM = 16 << 20
 _REGION = 32 << 20
 _WORTH_REBUILDING = 32 << 20
 _BLOCK = 1 << 18
@@ -105,7 +106,8 @@ def _side_by_side(
 def _regions(handle: int, size: int) -> list[tuple[int, int]]:
     """The file in pieces that begin and end with lines: a small one in front and at the end, larger ones between."""
     edges = [0]
-    wanted = [_EDGE, *range(_EDGE + _REGION, max(_EDGE, size - _EDGE), _REGION), size - _EDGE]
+    begin = _EDGE + min(_LEARNT_FROM, _REGION)
+    wanted = [_EDGE, *range(begin, max(begin, size - _EDGE), _REGION), size - _EDGE]
     for place in wanted:
         if place <= edges[-1] or place >= size:
             continue

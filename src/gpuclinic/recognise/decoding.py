@@ -145,7 +145,7 @@ def looks_binary(head: bytes) -> bool:
     if nuls == len(head):
         return True
     lines = head.replace(b"\x00", b"").count(b"\n")
-    return controls - nuls > 0.1 * (len(head) - nuls) or (nuls > 0.3 * len(head) and not lines)
+    return controls - nuls > 0.04 * (len(head) - nuls) or (nuls > 0.3 * len(head) and not lines)
 
 
 def printable(text: str) -> str:

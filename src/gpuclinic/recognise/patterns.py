@@ -85,7 +85,7 @@ def _core(items: _Items) -> _Items:
         forms = _exact(*items[first - 1]) if first else None
         if forms is not None and min(map(len, forms)) > 0:
             continue  # in the middle of a text
-        if _letters_in_front(items[first:]) >= _LETTERS:
+        if _letters_in_front(items[first:]) >= (_LETTERS if first else _LETTERS - 1):
             return items[first:]
     return items
 

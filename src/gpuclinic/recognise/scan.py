@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuclinic.recognise.engine import Confirmer, Engine, Hit
     from gpuclinic.recognise.habits import Key
 
-CHUNK = 1 << 18
+CHUNK = 1 << 19
 _PIECE = 1 << 18
 _LOOK_BACK = 4096
 _LONGEST_LINE = 64 << 10
