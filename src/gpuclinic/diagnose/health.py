@@ -53,13 +53,15 @@ _SILENT = (
     "container.",
 )
 """Causes that slow or degrade a run which all the same ends well: a good end does not take them back."""
-_TAKEN_BACK = ("app.", "net.", "compat.", "storage.", "host.", "perf.")
+_TAKEN_BACK = ("app.", "net.", "compat.", "storage.", "host.", "perf.", "process.killed")
 """Causes of which little is left where the run that told them came to a good end."""
 _SLOW = ("perf.", "host.cpu", "storage.slow")
 """Causes that slow a run: they do not show that anything failed."""
 _HANDLED = ("torch.handled_oom", "programs.trial_failed", "programs.nan_retry")
 """Lines by which a program tells that it caught an error and goes on."""
 _HANDLED_NEAR = 25
+_STAYS = 3
+_STAYS_NAN = 0.93
 _REQUEUED = ("slurm.requeued", "slurm.preempted")
 _MUCH_PROGRESS = 3
 _UNBELIEVED = 0.45
@@ -76,9 +78,15 @@ class Health:
         self._steps: dict[str, list[int]] = {}
         self._handled: dict[str, list[int]] = {}
         self._resumed: dict[str, int] = {}
+        self._last_line: dict[str, int] = {}
+        self._last_nan: dict[str, int] = {}
         self.died: list[Signal] = []
         for signal in reading.signals:
             source, order = signal.where.source, signal.order
+            if signal.signature in _PROGRESS:
+                self._last_line[source] = signal.where.line or 0
+            elif signal.signature == "torch.loss_nan":
+                self._last_nan[source] = signal.where.line or 0
             if signal.signature in _ENDED_WELL:
                 self._well[source] = order
             elif signal.signature in _RESULT or signal.signature in _PROGRESS:
@@ -109,6 +117,17 @@ class Health:
         """The source's run made progress after this."""
         return self._progress.get(source, -1) > order or self._well.get(source, -1) > order
 
+    def stays_nan(self, support: Support) -> bool:
+        """The last progress line of the run that told of NaN again and again is still NaN."""
+        source = support.places[0].source
+        nan = self._last_nan.get(source, 0)
+        return (
+            support.id == "torch.loss_nan"
+            and support.count >= _STAYS
+            and nan > 0
+            and nan >= self._last_line.get(source, 0)
+        )
+
     def started_again_after(self, source: str, order: int) -> bool:
         """The source's run was taken up again from a checkpoint after this, and made progress."""
         resumed = self._resumed.get(source, -1)
@@ -136,6 +155,9 @@ def weigh(candidates: list[Candidate], reading: Reading) -> Health:
     for candidate in candidates:
         for support in candidate.supports:
             if not support.places:
+                continue
+            if health.stays_nan(support):
+                support.worth = max(support.worth, _STAYS_NAN)
                 continue
             if _survived(candidate, support, health):
                 support.worth *= 0.3 if support.id in _REQUEUED or candidate.cause.startswith(_TAKEN_BACK) else 0.7
