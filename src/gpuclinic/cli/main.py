@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from typing import NoReturn
@@ -103,6 +104,8 @@ def chosen_language(options: argparse.Namespace) -> str:
 
 def entry() -> NoReturn:
     """Console script: maps every end to an exit code of the contract."""
+    if sys.stdout is None:  # closed by the caller: the exit code is all that can be told
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stands in for the stream until the end
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
@@ -112,28 +115,44 @@ def entry() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nobody to tell, and no noise at exit
         code = EXIT_DONE
     except MemoryError:
-        sys.stderr.write("gpuclinic: out of memory\n")
+        complain("out of memory")
         code = EXIT_OURS
-    except Exception as problem:
-        from gpuclinic.model import UserError
-
-        if isinstance(problem, UserError):
-            sys.stderr.write(f"gpuclinic: {problem}\n")
-            code = EXIT_USAGE
-        else:
-            if os.environ.get("GPUCLINIC_DEBUG"):
-                raise
-            where = problem.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            file = where.tb_frame.f_code.co_filename.rsplit("/", 1)[-1] if where else "?"
-            place = f"{file}:{where.tb_lineno}" if where else "?"
-            sys.stderr.write(
-                f"gpuclinic: a fault of gpuclinic itself ({type(problem).__name__} at {place}: {str(problem)[:200]}); "
-                f"please report it at {REPORT_TO} (GPUCLINIC_DEBUG=1 shows more)\n"
-            )
-            code = EXIT_OURS
+    except Exception as problem:  # noqa: BLE001 - the last door: named, reported, exit 70
+        code = _failed(problem)
     sys.exit(code)
+
+
+def complain(text: str) -> None:
+    """One line on standard error, where there is one; secrets masked."""
+    from gpuclinic.report.masking import mask
+
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"gpuclinic: {mask(text)}\n")
+
+
+def _failed(problem: Exception) -> int:
+    """Says what went wrong, in one line; returns the exit code. Under GPUCLINIC_DEBUG the error goes on."""
+    from gpuclinic.model import UserError
+
+    if isinstance(problem, UserError):
+        complain(str(problem))
+        return EXIT_USAGE
+    if os.environ.get("GPUCLINIC_DEBUG"):
+        raise problem
+    where = problem.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    file = where.tb_frame.f_code.co_filename if where else "?"
+    if isinstance(problem, OSError) and file.endswith(("cli/main.py", "cli/why.py", "cli/explain.py")):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        complain(f"the answer could not be written: {problem.strerror or problem}")
+        return EXIT_UNKNOWN
+    complain(
+        f"a fault of gpuclinic itself ({type(problem).__name__} at {file.rsplit('/', 1)[-1]}:{where.tb_lineno if where else 0}: "
+        f"{str(problem)[:200]}); please report it at {REPORT_TO} (GPUCLINIC_DEBUG=1 shows more)"
+    )
+    return EXIT_OURS
 
 
 def main(arguments: list[str]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, complain
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
@@ -34,12 +35,17 @@ def run_why(options: argparse.Namespace) -> int:
     from gpuclinic.observe import Places
 
     lang = chosen_language(options)
+    if "-" in paths and sys.stdin is None:
+        raise UserError("standard input is closed")
     stdin = sys.stdin.buffer if "-" in paths else None
-    progress = _progress() if sys.stderr.isatty() else None
+    for path in missing:
+        complain(f"not read: {path}: no such file or folder")
+    progress = _progress() if sys.stderr is not None and sys.stderr.isatty() else None
     answer = examine(Places(paths, stdin), lang, progress)
     if progress is not None:
         sys.stderr.write("\r\x1b[K")
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     if options.json:
         from gpuclinic.report.as_json import why_json
 

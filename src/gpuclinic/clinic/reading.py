@@ -82,7 +82,7 @@ class Reader:
             data, problem = _read_up_to(stream, HELD_WHOLE + 1)
             if problem is not None:  # a damaged archive: what came out of it still counts
                 self.not_read.append(NotRead(item.path, f"the rest of it: {problem}"))
-            reason = None if self._dump(item.path, data) else binary_reason(data[:8192])
+            reason = None if self._dump(item.path, data) else binary_reason(_behind_hole(data)[:8192])
             if not data:
                 if problem is None:
                     self.not_read.append(NotRead(item.path, "empty"))
@@ -222,6 +222,11 @@ def _thinned(document: Document, kept: int) -> Document:
     first, last = text.rfind("\n", 0, kept) + 1, text.find("\n", len(text) - kept)
     middle = "\n" * text.count("\n", first, last)
     return msgspec.structs.replace(document, text=text[:first] + middle + text[last:])
+
+
+def _behind_hole(data: bytes) -> bytes:
+    """The data without a leading hole, as log rotation by copying and truncating leaves it; itself where it is nothing else."""
+    return (data.lstrip(b"\0") or data) if data.startswith(b"\0\0") else data
 
 
 def _read_up_to(stream: BinaryIO, size: int) -> tuple[bytes, str | None]:

@@ -80,10 +80,23 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1{HIDDEN}",
     ),
+    # what sets a password without the word before it: PGPASSWORD=, MYSQL_PWD=, mysql -pSECRET, a miner's -p, cookies, 密码：
+    (re.compile(r"(\b(?:[A-Z]{2,12}(?:PASSWORD|PASSWD)|MYSQL_PWD)=)[\"']?[^\s\"']{3,400}"), rf"\1{HIDDEN}"),
+    (re.compile(r"(\b(?:mysql|mysqldump|mariadb|mysqladmin)\b[^\n]{0,200}?\s-p)[^\s-]\S{2,200}"), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"(\b(?:xmrig|t-rex|lolMiner|nbminer|gminer|ethminer|phoenixminer|cpuminer|miner\w{0,20})\b[^\n]{0,300}?\s(?:-p|--pass)\s+)\S{4,200}",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(\b(?:set-)?cookie\s?:\s?)[^\n]{4,2000}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(r"([?&;]sig=)[^&\s\"'#]{4,1000}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(r"((?:密码|口令|密钥|令牌|密碼|パスワード)\s?[：:=]\s?)[^\s，。；,;]{3,400}"), rf"\1{HIDDEN}"),
     (re.compile(r"(\bcurl\b[^\n]{0,300}?\s(?:-u|--user)\s+[^\s:]{1,100}:)\S{1,200}"), rf"\1{HIDDEN}"),
 )
 _WORTH_A_LOOK = re.compile(
-    r"pass|pwd|secret|token|key|credential|://|bearer|authoriz|eyJ|[a-z0-9]{2,9}[_-][A-Za-z0-9]{8}|AKI|ASIA|LTAI|AIza|AROA|AIDA|/hook|login|curl|sshpass|ya29",
+    r"pass|pwd|secret|token|key|credential|://|bearer|authoriz|eyJ|[a-z0-9]{2,9}[_-][A-Za-z0-9]{8}|AKI|ASIA|LTAI|AIza|AROA|AIDA|/hook|login|curl|sshpass|ya29|mysql|maria|miner|xmrig|t-rex|cookie|sig=|密|口令|令牌|パスワード",
     re.IGNORECASE,
 )
 _BREAKS = re.compile(r"[\t\n\r\x0b\x0c\x85\u2028\u2029]+")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -17,8 +18,11 @@ def cache_folder() -> Path | None:
     root = Path(base) if base.startswith("/") else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111 - the Path method raises without a home
     folder = root / "gpuclinic"
     try:
+        if not root.parent.is_dir():  # no home: none is made
+            return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():  # somebody else could plant a file there
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():  # a link, or somebody else could plant a file there
             return None
     except OSError:
         return None

@@ -1,0 +1,5 @@
+"""python -m gpuclinic."""
+
+from gpuclinic.cli.main import entry
+
+entry()
