@@ -75,7 +75,7 @@ def build_cause(candidate: Candidate, key: str, role: str, sure: float, lang: st
         explanation=" ".join([getattr(info, f"text_{suffix}"), *candidate.notes]).strip(), action=candidate.action or info.action, steps=steps[:8],
         evidence=choose_evidence(best), explains=[], gpu=_named_gpu(candidate), gpu_index=candidate.gpu_index,
         gpu_uuid=candidate.gpu_uuid, gpus=candidate.gpus, pid=candidate.pid, rank=candidate.rank, host=candidate.host,
-        time=_time(candidate, timeline),
+        time=None if role != "root" and candidate.moment is not None and candidate.moment.earliest else _time(candidate, timeline),
     )  # fmt: skip
 
 
@@ -91,15 +91,22 @@ def _steps(
                 {"text": text, "command": fill(command, {k: _harmless(v) for k, v in places.items()}), "risk": risk}
             )
 
-    if candidate.action and candidate.action != info.action:
-        step = action_step(candidate.action)
-        if step is not None:
-            add(fill(getattr(step, suffix), values), step.command, step.risk, values)
+    own = action_step(candidate.action) if candidate.action and candidate.action != info.action else None
+    if own is not None and own.risk == "none":
+        add(fill(getattr(own, suffix), values), own.command, own.risk, values)
     for support in best[:2]:
         places = {**values, **support.groups}
         add(fill(support.texts.get(f"advice_{suffix}", ""), places), support.texts.get("command", ""), "none", places)
+    risky = own is not None and own.risk != "none"
     for step in info.steps:
+        if (
+            risky and own is not None and step.risk != "none"
+        ):  # after what is safe, as saving the evidence, and before other risks
+            add(fill(getattr(own, suffix), values), own.command, own.risk, values)
+            risky = False
         add(fill(getattr(step, suffix), values), step.command, step.risk, values)
+    if risky and own is not None:
+        add(fill(getattr(own, suffix), values), own.command, own.risk, values)
     return steps
 
 

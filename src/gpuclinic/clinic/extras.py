@@ -23,6 +23,7 @@ _RELEVANT = (
 )  # fmt: skip
 _TEXTS = {
     "en": {
+        "comma": ", ",
         "oom": "GPU memory at the failure: {parts}.",
         "need": "{v} asked for", "free": "{v} free", "total": "{v} on the card", "allocated": "{v} held by the framework",
         "unallocated": "{v} reserved by it but unused", "used": "{v} in use by this process", "others": "{v} held by other processes",
@@ -32,6 +33,7 @@ _TEXTS = {
         "changed": "Changed before it: {parts}.",
     },
     "zh": {
+        "comma": "、",
         "oom": "出错时的显存：{parts}。",
         "need": "申请 {v}", "free": "空闲 {v}", "total": "整卡 {v}", "allocated": "框架已占用 {v}",
         "unallocated": "框架保留但未使用 {v}", "used": "本进程占用 {v}", "others": "其他进程占用 {v}",
@@ -78,7 +80,7 @@ def _memory(root: Candidate, reading: Reading, words: dict[str, str], notes: lis
         if k in values
     ]
     if parts:
-        notes.append(words["oom"].format(parts=", ".join(parts)))
+        notes.append(words["oom"].format(parts=words["comma"].join(parts)))
         fields["memory_bytes"] = {k: int(v) for k, v in values.items()}
     holders = [
         f
@@ -95,7 +97,7 @@ def _memory(root: Candidate, reading: Reading, words: dict[str, str], notes: lis
             )
             for f in holders[:4]
         ]
-        notes.append(words["holders"].format(parts=", ".join(shown)))
+        notes.append(words["holders"].format(parts=words["comma"].join(shown)))
 
 
 def _checkpoint(

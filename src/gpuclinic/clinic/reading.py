@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -24,6 +25,7 @@ from gpuclinic.recognise.timestamps import relative_stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from gpuclinic.knowledge import Knowledge
     from gpuclinic.observe import Host, Item
@@ -82,7 +84,10 @@ class Reader:
             data, problem = _read_up_to(stream, HELD_WHOLE + 1)
             if problem is not None:  # a damaged archive: what came out of it still counts
                 self.not_read.append(NotRead(item.path, f"the rest of it: {problem}"))
-            reason = None if self._dump(item.path, data) else binary_reason(_behind_hole(data)[:8192])
+            beginning = _behind_hole(data)[:8192]
+            if beginning.count(0) == len(beginning) and item.plain is not None and len(data) > HELD_WHOLE:
+                beginning = _last_bytes(item.plain)  # a hole of many megabytes: the end tells what the file is
+            reason = None if self._dump(item.path, data) else binary_reason(beginning)
             if not data:
                 if problem is None:
                     self.not_read.append(NotRead(item.path, "empty"))
@@ -222,6 +227,13 @@ def _thinned(document: Document, kept: int) -> Document:
     first, last = text.rfind("\n", 0, kept) + 1, text.find("\n", len(text) - kept)
     middle = "\n" * text.count("\n", first, last)
     return msgspec.structs.replace(document, text=text[:first] + middle + text[last:])
+
+
+def _last_bytes(path: Path) -> bytes:
+    """The last bytes of a file."""
+    with path.open("rb") as file:
+        file.seek(-min(8192, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        return file.read(8192)
 
 
 def _behind_hole(data: bytes) -> bytes:

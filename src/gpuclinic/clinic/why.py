@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from gpuclinic.model import Cause, Where
     from gpuclinic.observe import Host
 
+_CUT = re.compile(
+    r"left out|the rest of it|cut short|[Pp]ermission|cannot be unpacked|needs the extra|refused as a bomb|more than twice"
+)
+"""Reasons for not reading that leave a hole in what was looked at."""
 _VERDICT = 0.5
 _SHOWN = 0.3
 _TRACES = 3
@@ -48,6 +53,8 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
         answer.host = roots[0].host
     else:
         answer.outcome = "nothing_wrong" if result.looked_fine else "not_enough_evidence"
+    if answer.outcome == "nothing_wrong" and any(_CUT.search(item.why) for item in reader.not_read):
+        answer.outcome = "not_enough_evidence"  # a part was not looked at: no word about it
     answer.missing = result.missing(lang)
     answer.notes = [_unknown_code(place, lang) for place in result.unknown_codes[:5]]
     if roots:

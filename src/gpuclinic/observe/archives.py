@@ -175,7 +175,7 @@ def _zstd(stream: BinaryIO) -> tuple[Any, tuple[type[Exception], ...]]:
         zstd = _module("compression.zstd")  # from Python 3.14 on
         return zstd.ZstdFile(stream), (zstd.ZstdError,)
     except ImportError:
-        raise OSError("zstd needs the extra: pip install 'gpuclinic[fast]'") from None
+        raise OSError("zstd needs the extra zstandard: pip install zstandard") from None
 
 
 def _module(name: str) -> Any:
