@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpuclinic.diagnose.evidence import Reading
 
 _OF_A_PROCESS = ("host.oom_killer", "host.cgroup_oom", "host.memory_pressure", "process.", "kernel.hung_task")
+_IN_A_STUCK_TASK = ("storage.hung_in_network_fs", "kernel.frame_")
 _NOT_THE_JOBS = 0.3
 
 
@@ -21,5 +22,11 @@ def set_aside_other_victims(candidates: list[Candidate], reading: Reading) -> No
     if not jobs or health.died or not all(health.ended_well_after(source, -1) for source in jobs):
         return
     for candidate in candidates:
-        if candidate.cause.startswith(_OF_A_PROCESS) and not candidate.sources & jobs:
+        if _of_one_process(candidate) and not candidate.sources & jobs:
             candidate.strength = min(candidate.strength, _NOT_THE_JOBS)
+
+
+def _of_one_process(candidate: Candidate) -> bool:
+    """It befell one process, be it by its cause or because stacks of stuck tasks are all its proof."""
+    stuck = [s.id.startswith(_IN_A_STUCK_TASK) for s in candidate.supports]
+    return candidate.cause.startswith(_OF_A_PROCESS) or (bool(stuck) and all(stuck))

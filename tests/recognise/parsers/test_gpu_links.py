@@ -221,3 +221,25 @@ def test_metrics() -> None:
     gpus = run("metrics:parse_metrics", text)
     assert gpus[0].fields["last_xid"] == 79
     assert gpus[0].key == "0000:9a:00.0"
+
+
+P2P_TEST = """\
+Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)
+   D\\D     0      1
+     0 673.20  13.15
+     1  12.99 673.20
+Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1
+     0 673.49   2.60
+     1   2.12 672.33
+Bidirectional P2P=Disabled Bandwidth Matrix (GB/s)
+   D\\D     0      1
+     0 677.73  18.01
+     1  19.25 678.32
+"""
+
+
+def test_direct_and_staged_bandwidth_of_each_pair() -> None:
+    pairs = {f.key: f.fields for f in kinds(run("p2p:parse_p2p_test", P2P_TEST), "p2p_pair")}
+    assert pairs["0-1"] == {"a": 0, "b": 1, "direct_gbs": 2.6, "staged_gbs": 13.15}
+    assert set(pairs) == {"0-1", "1-0"}

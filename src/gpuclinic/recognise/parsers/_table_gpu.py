@@ -74,6 +74,7 @@ ENTRIES: tuple[Entry, ...] = (
         (r"^[ \t>|]{0,80}(?:\x1b\[4m)?[ \t]{0,20}GPU0[ \t]+(?:GPU1|CPU Affinity)",),
         "topo:parse_topo",
     ),
+    Entry("p2pBandwidthLatencyTest", (r"^Unidirectional P2P=Disabled Bandwidth Matrix",), "p2p:parse_p2p_test"),
     Entry(
         "nvidia-smi nvlink",
         (
