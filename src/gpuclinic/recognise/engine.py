@@ -185,18 +185,29 @@ def _reduced(needles: list[Needle], quiet: AbstractSet[int], strict: dict[int, t
     return kept
 
 
+_WORD_RUN = re.compile(rb"[A-Za-z0-9_\x80-\xff]{2,}")
+_LONG_LINE = re.compile(rb"[^\n]{4096,}")
+_LINE_END = 2048
+
+
 class PlainEngine:
-    """The engine of last resort, without a compiled library: slow on large logs, the same answers."""
+    """The engine of last resort, without a compiled library: slow on large logs, the same answers.
+
+    A text is sought only where its longest run of letters and digits is part of a word that the buffer holds: the
+    different words of a buffer are few. Expressions see only both ends of lines longer than 4 KiB, since some of them
+    take quadratic time.
+    """
 
     name = "plain"
 
     def __init__(self, needles: list[Needle]) -> None:
         self.needles = needles
-        self._texts = [
-            (number, needle.text.encode("utf-8", "replace"), needle.caseless)
-            for number, needle in enumerate(needles)
-            if needle.text and (needle.text.isascii() or not needle.caseless)
-        ]
+        self._texts: list[tuple[int, bytes, bytes, bool]] = []
+        for number, needle in enumerate(needles):
+            if needle.text and (needle.text.isascii() or not needle.caseless):
+                text = needle.text.encode("utf-8", "replace")
+                runs = _WORD_RUN.findall(text)
+                self._texts.append((number, text, max(runs, key=len, default=b""), needle.caseless))
         self._others = [
             (number, re.compile(needle.expression.encode(), re.MULTILINE | (re.IGNORECASE if needle.caseless else 0)))
             for number, needle in enumerate(needles)
@@ -207,18 +218,23 @@ class PlainEngine:
         """The nominated matches in the buffer, one for each line and needle at most, in order of their ends."""
         data = bytes(buffer)
         lower = data.lower()
+        words = b"\n".join(set(_WORD_RUN.findall(data)))
+        lower_words = words.lower()
         hits: list[Hit] = []
         if b"\x1b" in data or b"\x00" in data:
             hits.append((0, len(self.needles)))
-        for number, text, caseless in self._texts:
+        for number, text, run, caseless in self._texts:
+            if run not in (lower_words if caseless else words):
+                continue
             within = lower if caseless else data
             at = within.find(text)
             while at >= 0:
                 hits.append((at + len(text), number))
                 end = data.find(b"\n", at)
                 at = within.find(text, end) if end >= 0 else -1
-        for number, pattern in self._others:
-            hits.extend((match.end(), number) for match in pattern.finditer(data))
+        for start, stop in _short_parts(data):
+            for number, pattern in self._others:
+                hits.extend((match.end(), number) for match in pattern.finditer(data, start, stop))
         hits.sort()
         return hits
 
@@ -229,6 +245,17 @@ class PlainEngine:
     def reduced(self, quiet: AbstractSet[int], strict: dict[int, tuple[str, bool]]) -> PlainEngine:
         """An engine that does not look for the quiet, and for the strict by their whole patterns, not by texts."""
         return PlainEngine(_reduced(self.needles, quiet, strict))
+
+
+def _short_parts(data: bytes) -> list[tuple[int, int]]:
+    """The buffer in parts without the middles of very long lines."""
+    parts: list[tuple[int, int]] = []
+    at = 0
+    for line in _LONG_LINE.finditer(data):
+        parts.append((at, line.start() + _LINE_END))
+        at = line.end() - _LINE_END
+    parts.append((at, len(data)))
+    return parts
 
 
 def make_engine(signatures: list[Signature], stamp: str, without: AbstractSet[int] = frozenset()) -> Engine:
