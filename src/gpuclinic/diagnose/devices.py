@@ -38,10 +38,12 @@ _SERVICES = frozenset(
     ]
 )
 _RAY_LINES = 40
+_SHELL_LINES = 60
 
 
 def name_pids(candidates: list[Candidate], reading: Reading) -> None:
-    """The process that printed a candidate's best line: by the journal's tag, or by the task that Ray names above a traceback."""
+    """The process that printed a candidate's best line: by the journal's tag, Ray's task above a traceback, or the shell's line below."""
+    ended = [s for s in reading.signals if s.signature == "python.segfault_pid" and s.pid is not None]
     tasks = [s for s in reading.signals if s.signature == "programs.ray_task_error" and s.pid is not None]
     for candidate in candidates:
         if (
@@ -60,6 +62,12 @@ def name_pids(candidates: list[Candidate], reading: Reading) -> None:
                 if s.where.source == place.source and 0 < (place.line or 0) - (s.where.line or 0) <= _RAY_LINES
             ]  # fmt: skip
             candidate.pid = above[-1] if above and candidate.pid is None else candidate.pid
+            below = {
+                s.pid for s in ended
+                if s.where.source == place.source and 0 < (s.where.line or 0) - (place.line or 0) <= _SHELL_LINES
+            }  # fmt: skip
+            if candidate.pid is None and len(below) == 1:
+                candidate.pid = below.pop()
 
 
 _MAY_BE_OF_A_RANK = ("app.", "host.", "storage.", "compat.", "net.")
