@@ -154,6 +154,10 @@ def assign(draft: Draft, field: str, text: str, index: int, line: str) -> None:
 def finish(draft: Draft) -> None:
     """Adds what follows from the fields: totals of ECC errors, compute capability by name, margins."""
     fields = draft.fields
+    if fields.get("power_w") is None and fields.get("power_average_w") is not None:
+        fields["power_w"] = fields["power_average_w"]
+        if "power_average_w" in draft.lines:
+            draft.lines["power_w"] = draft.lines["power_average_w"]
     for when in ("volatile", "aggregate"):
         for how in ("corrected", "uncorrected"):
             parts = [

@@ -287,6 +287,7 @@ def _headerless(line: str) -> dict[str, str] | None:
 
 _CPU_LINE = re.compile(r"^%?Cpu\(?s?\)?\s*[:：]")
 _CPU_VALUE = re.compile(r"(\d+[.,]\d+)\s*%?\s*(us|sy|ni|id|wa|hi|si|st)\b")
+_TOP_AVAILABLE = re.compile(r"([\d.,]+) +avail Mem\b")
 _TOP_MEM = re.compile(r"^(?P<unit>[KMGT]?iB)\s+(?P<what>Mem|Swap)\s*:\s*(?P<rest>.*)$")
 _CPU_NAMES = {
     "us": "user_pct",
@@ -301,7 +302,8 @@ _CPU_NAMES = {
 def parse_top_summary(document: Document) -> list[Fact]:
     """The head of top: "cpu" and "memory"."""
     facts: list[Fact] = []
-    for index, line in enumerate(clipped_lines(document)):
+    lines = list(clipped_lines(document))
+    for index, line in enumerate(lines):
         if len(line) > 400:
             continue
         if _CPU_LINE.match(line):
@@ -317,6 +319,9 @@ def parse_top_summary(document: Document) -> list[Fact]:
             fields = {f"{name}_mib": value * factor if value is not None else None for name, value in values.items()}
             if fields.get("total_mib") and fields.get("used_mib"):
                 fields["available_mib"] = float(fields["total_mib"] or 0) - float(fields["used_mib"] or 0)
+            following = _TOP_AVAILABLE.search(lines[index + 1]) if index + 1 < len(lines) else None
+            if following:
+                fields["available_mib"] = (number(following[1]) or 0.0) * factor
             facts.append(fact(document, "memory", "host", fields, index, line))
     return facts
 
