@@ -106,6 +106,10 @@ def test_a_storm_hides_neither_another_code_nor_the_end() -> None:
     assert [f.line for f in found if ": 79" in f.text] == [15004]
     assert (found[-1].line, found[-1].text) == (20000, lines[-1])
     assert len(found) + scanner.skipped[0] == 20000
+    maker = SignalMaker("log", SIGNATURES, None, kernel=False)
+    for one in found:
+        maker.take(one)
+    assert [s.where.line for s in maker.finish(1) if s.groups["code"] == "79"] == [15004]
 
 
 def test_a_region_continues_with_the_habits_of_the_one_before() -> None:

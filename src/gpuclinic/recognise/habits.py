@@ -18,7 +18,7 @@ SETTLED = 400
 _KEPT = 4
 _SAMPLED = 32
 _MOST_KEYS = 4096
-_MOST_SUBJECTS = 4096
+_MOST_SUBJECTS = 256
 _PREFIX = 40
 
 
@@ -56,14 +56,14 @@ class Habits:
         self._habits: dict[Key, _Habit] = {}
         self._here: dict[Key, deque[tuple[int, int, int, tuple[int, ...]]]] = {}
         self._late: dict[Key, deque[Late]] = {}
-        self._subjects: set[tuple[object, ...]] = set()
+        self._subjects: dict[int, set[tuple[object, ...]]] = {}
         self.skipped: dict[int, int] = {}
 
     def twin(self) -> Habits:
         """The same habits for another region; it counts for itself."""
         twin = Habits(self._confirmer, self._settled)
         twin._habits = {key: _Habit(h.held, h.telling, h.same) for key, h in self._habits.items()}
-        twin._subjects = set(self._subjects)
+        twin._subjects = {number: set(known) for number, known in self._subjects.items()}
         return twin
 
     def counts(self, key: Key, data: bytes, start: int, stop: int, line: int) -> bool:
@@ -98,9 +98,9 @@ class Habits:
             subject = self._confirmer.subject(number, text)
             if subject is None:
                 return False
-            known = (number, prefix, subject)
-            if known not in self._subjects and len(self._subjects) < _MOST_SUBJECTS:
-                self._subjects.add(known)
+            known = self._subjects.setdefault(number, set())
+            if (prefix, subject) not in known and len(known) < _MOST_SUBJECTS:
+                known.add((prefix, subject))
                 return False
         return True
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 _FIRST_KEPT = 48
 _LAST_KEPT = 8
 _IDENTITIES_KEPT = 400
+_SUBJECTS_KEPT = 100
 _ALWAYS_KEPT = 4000
 _KEYS = frozenset(
     ("gpu", "gpu_index", "uuid", "rank", "local_rank", "pid", "host", "code", "device", "peer", "job", "name")
 )
+_SUBJECTS = _KEYS - {"pid", "job", "name"}
 _DIGITS = "0123456789"
 _KERNEL = re.compile(
     r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|^\d{1,3},\d+,\d+,|\bkernel: |\bkernel\[\d+\]: "
@@ -65,6 +67,7 @@ class SignalMaker:
         self._counts: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._seen: set[tuple[Any, ...]] = set()
+        self._subjects: dict[int, set[tuple[Any, ...]]] = {}
         self.node_hosts: set[str] = set()
         self.job_hosts: set[str] = set()
 
@@ -73,6 +76,7 @@ class SignalMaker:
         twin = SignalMaker(self._source, self._signatures, self._host, kernel=self._kernel)
         twin._before = dict(self._counts)
         twin._seen = set(self._seen)
+        twin._subjects = {number: set(known) for number, known in self._subjects.items()}
         return twin
 
     def know_stamps(self, stamps: dict[int, Stamp]) -> None:
@@ -88,15 +92,29 @@ class SignalMaker:
             count = self._counts[number] = self._counts.get(number, 0) + 1
             self._turn += 1
             kept = _Kept(found.line, self._turn, number, found, match)
-            if count + self._before.get(number, 0) > _FIRST_KEPT and not (
-                signature.id.startswith("boot.") and count < _ALWAYS_KEPT
-            ):
-                key = (number, *_identities(match), _quick_prefix(found.text))
-                if key in self._seen or len(self._seen) >= _IDENTITIES_KEPT + _FIRST_KEPT:
-                    self._tails.setdefault(number, deque(maxlen=_LAST_KEPT)).append(kept)
-                    continue
-                self._seen.add(key)
+            plenty = count + self._before.get(number, 0) > _FIRST_KEPT
+            if plenty and signature.id.startswith("boot.") and count < _ALWAYS_KEPT:
+                plenty = False
+            if plenty and not self._is_new(number, match, _quick_prefix(found.text)):
+                self._tails.setdefault(number, deque(maxlen=_LAST_KEPT)).append(kept)
+                continue
             self._kept.append((kept.line, kept.turn, self._signal(kept), number))
+
+    def _is_new(self, number: int, match: re.Match[str], prefix: str) -> bool:
+        """A subject, or a process of it, of which a signature has not spoken yet; many processes hide no new subject."""
+        key = (number, *_identities(match, _KEYS), prefix)
+        if key in self._seen:
+            return False
+        subject = (*_identities(match, _SUBJECTS), prefix)
+        known = self._subjects.setdefault(number, set())
+        new = subject not in known and len(known) < _SUBJECTS_KEPT
+        if len(self._seen) < _IDENTITIES_KEPT + _FIRST_KEPT:
+            self._seen.add(key)
+        elif not new:
+            return False
+        if new:
+            known.add(subject)
+        return True
 
     def join(self, other: SignalMaker, lines: int) -> None:
         """Adds what a later region found, behind so many lines of this one."""
@@ -110,6 +128,8 @@ class SignalMaker:
         for number, count in other._counts.items():
             self._counts[number] = self._counts.get(number, 0) + count
         self._seen |= other._seen
+        for number, known in other._subjects.items():
+            self._subjects.setdefault(number, set()).update(known)
         self._turn += other._turn
         self.node_hosts |= other.node_hosts
         self.job_hosts |= other.job_hosts
@@ -167,9 +187,9 @@ def _moved(signal: Signal, lines: int) -> Signal:
     return msgspec.structs.replace(signal, where=where)
 
 
-def _identities(match: re.Match[str]) -> list[str | None]:
+def _identities(match: re.Match[str], keys: frozenset[str]) -> list[str | None]:
     """The groups that tell one subject from another."""
-    return [value for name, value in match.groupdict().items() if name.rstrip(_DIGITS) in _KEYS]
+    return [value for name, value in match.groupdict().items() if name.rstrip(_DIGITS) in keys]
 
 
 def _folded(match: re.Match[str]) -> dict[str, str]:
