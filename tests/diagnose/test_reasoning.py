@@ -73,7 +73,7 @@ def test_watchdogs_are_consequences_of_the_rank_that_raised() -> None:
     waiting = "".join(WATCHDOG.format(r=r, seq=7, op="ALLREDUCE") for r in (0, 1, 3))
     failed = (
         "[rank2]: Traceback (most recent call last):\n"
-        '[rank2]:   File "/work/train.py", line 3, in <module>\n'
+        '[rank2]:   File "/srv/train.py", line 3, in <module>\n'
         "[rank2]: KeyError: 'labels'\n"
     )
     answer = why(log=failed + waiting)
