@@ -148,7 +148,7 @@ def _span(saved: Signal, last: Signal | None, root: Candidate, timeline: Timelin
     ):
         return str(datetime.timedelta(seconds=round(end.seconds - first.seconds)))
     begin, stop = saved.groups.get("step", ""), (last.groups.get("step", "") if last is not None else "")
-    if begin.isdigit() and stop.isdigit() and int(stop) > int(begin):
+    if begin.isdecimal() and stop.isdecimal() and int(stop) > int(begin):
         return f"{int(stop) - int(begin)} steps"
     return ""
 

@@ -18,6 +18,7 @@ from gpuclinic.recognise.decoding import binary_reason, decode, encoding_of, tra
 from gpuclinic.recognise.engine import Confirmer, make_engine
 from gpuclinic.recognise.jsonlines import unwrap, unwrapped
 from gpuclinic.recognise.kinds import kind_of
+from gpuclinic.recognise.limits import TooSlowError
 from gpuclinic.recognise.scan import StreamScanner
 from gpuclinic.recognise.sections import sections
 from gpuclinic.recognise.signals import SignalMaker
@@ -194,7 +195,8 @@ class Reader:
         try:
             return parsers.parse(entry, document)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
-            self.not_read.append(NotRead(document.source, f"as {entry.name}: {type(problem).__name__} in its parser"))
+            told = str(problem) if isinstance(problem, TooSlowError) else f"{type(problem).__name__} in its parser"
+            self.not_read.append(NotRead(document.source, f"as {entry.name}: {told}"))
             return []
 
     def _maker(self, path: str, kind: str, host: str | None) -> SignalMaker:

@@ -166,7 +166,7 @@ def _view_of(
         code = signal.groups.get("code", "")
         info = (
             judge(kind, int(code), signal.where.text, signal.groups.get("fatal_word", ""))
-            if code.isdigit() and len(code) < 9
+            if code.isdecimal() and len(code) < 9
             else None
         )
         if info is None or not info.cause:

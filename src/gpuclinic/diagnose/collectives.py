@@ -51,10 +51,10 @@ def _late_rank(by_id: dict[str, list[Signal]]) -> tuple[int | None, bool]:
             if ranks and len(ranks) <= 8:
                 return ranks[0], True
     mismatch = by_id.get("c10d.collective_mismatch")
-    if mismatch and mismatch[0].groups.get("peer", "").isdigit():
+    if mismatch and mismatch[0].groups.get("peer", "").isdecimal():
         return int(mismatch[0].groups["peer"]), True
     for signal in by_id.get("horovod.stall_ranks", ()):
-        if signal.groups.get("rank", "").isdigit():
+        if signal.groups.get("rank", "").isdecimal():
             return int(signal.groups["rank"]), True
     watchdogs = [s for s in by_id.get("c10d.watchdog_timeout", ()) if s.rank is not None]
     odd = _odd_one(watchdogs)
@@ -84,7 +84,7 @@ def _lagging(positions: list[Signal]) -> int | None:
         last: dict[int, int] = {}
         for signal in positions:
             text = signal.groups.get(key, "")
-            if signal.rank is not None and text.isdigit():
+            if signal.rank is not None and text.isdecimal():
                 last[signal.rank] = int(text)
         if len(last) >= 2:
             lowest = min(last.values())

@@ -51,7 +51,7 @@ def signal_number(groups: dict[str, str]) -> int | None:
     """The signal a line's groups tell, from a name, a number, a negative exit code or a shell's 128+n."""
     for name in ("signal", "signal_name", "signum"):
         text = groups.get(name, "").strip()
-        if text.isdigit() and 0 < int(text) < 65:
+        if text.isdecimal() and 0 < int(text) < 65:
             return int(text)
         number = _NAMES.get(text.upper()) or _NAMES.get("SIG" + text.upper()) or _WORDS.get(text.lower())
         if number:

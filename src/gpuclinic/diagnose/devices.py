@@ -78,7 +78,7 @@ def name_spawned_ranks(candidates: list[Candidate], reading: Reading) -> None:
     started = [
         (s.where.source, s.where.line, int(s.groups["rank"]))
         for s in reading.signals
-        if s.signature == "python.spawn_rank" and s.groups.get("rank", "").isdigit() and s.where.line is not None
+        if s.signature == "python.spawn_rank" and s.groups.get("rank", "").isdecimal() and s.where.line is not None
     ]
     for candidate in candidates if started else ():
         if candidate.rank is not None or not candidate.supports or not candidate.cause.startswith(_MAY_BE_OF_A_RANK):

@@ -89,6 +89,6 @@ def _unknown_codes(reading: Reading) -> list[Where]:
     for signal in reading.signals:
         kind = signal.signature.removeprefix("nvrm.")
         code = signal.groups.get("code", "")
-        if kind in ("xid", "sxid") and code.isdigit() and len(code) < 9 and xid_info(kind, int(code)).name is None:
+        if kind in ("xid", "sxid") and code.isdecimal() and len(code) < 9 and xid_info(kind, int(code)).name is None:
             found.setdefault((kind, code), signal.where)
     return list(found.values())

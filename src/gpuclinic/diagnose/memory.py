@@ -48,7 +48,7 @@ class Numbers:
                     self.values.setdefault(name, size)
             other = size_in_bytes(signal.groups.get("other_used"))
             pid = signal.groups.get("other_pid", "")
-            if other is not None and pid.isdigit() and all(int(pid) != p for _, p in self.holders):
+            if other is not None and pid.isdecimal() and all(int(pid) != p for _, p in self.holders):
                 self.holders.append((other, int(pid)))
         if "unallocated" not in self.values and "reserved" in self.values and "allocated" in self.values:
             self.values["unallocated"] = self.values["reserved"] - self.values["allocated"]
@@ -282,7 +282,7 @@ def physical_index(reading: Reading, ordinal: int | None) -> int | None:
     values = {str(f.fields.get("value")) for f in reading.facts if f.kind == "env" and f.key == "CUDA_VISIBLE_DEVICES"}
     if len(values) == 1:
         parts = values.pop().split(",")
-        if ordinal < len(parts) and parts[ordinal].strip().isdigit():
+        if ordinal < len(parts) and parts[ordinal].strip().isdecimal():
             return int(parts[ordinal])
     return ordinal
 
@@ -294,7 +294,7 @@ def biggest_holder(candidates: list[Candidate]) -> None:
             sized = [
                 (float(s.groups["memory_mib"]), s)
                 for s in candidate.supports
-                if s.pid is not None and s.groups.get("memory_mib", "").replace(".", "").isdigit()
+                if s.pid is not None and s.groups.get("memory_mib", "").replace(".", "").isdecimal()
             ]
             if sized:
                 best = max(sized, key=lambda pair: pair[0])[1]

@@ -171,4 +171,4 @@ def _only(values: set[T] | None) -> T | None:
 
 
 def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

@@ -97,7 +97,7 @@ def _syslog_host(head: str) -> str | None:
 
 
 def _rank_of(head: str) -> int | None:
-    if not (any(hint in head for hint in _RANK_HINTS) or (head[:6].strip()[:1].isdigit() and ": " in head[:12])):
+    if not (any(hint in head for hint in _RANK_HINTS) or (head[:6].strip()[:1].isdecimal() and ": " in head[:12])):
         return None
     for pattern in _RANK:
         found = pattern.search(head)

@@ -145,7 +145,7 @@ def _journal(row: dict[str, Any]) -> str:
         message = bytes(b for b in message if isinstance(b, int) and 0 <= b < 256).decode("utf-8", "replace")
     when = ""
     stamp = row.get("__REALTIME_TIMESTAMP") or row.get("_SOURCE_REALTIME_TIMESTAMP")
-    if isinstance(stamp, str) and stamp.isdigit() and len(stamp) < 18:
+    if isinstance(stamp, str) and stamp.isdecimal() and len(stamp) < 18:
         when = dt.datetime.fromtimestamp(int(stamp) / 1e6, dt.timezone.utc).isoformat()
     kernel = row.get("_TRANSPORT") == "kernel"
     tag = row.get("SYSLOG_IDENTIFIER") or row.get("_COMM") or ("kernel" if kernel else "journal")

@@ -223,6 +223,6 @@ def _stamp_before(before: bytes) -> Stamp | None:
 
 
 def _number(text: str | None, otherwise: int | None) -> int | None:
-    if text is None or not text.isdigit() or len(text) > 12:
+    if text is None or not text.isdecimal() or len(text) > 12:
         return otherwise
     return int(text)

@@ -149,7 +149,7 @@ def timeline(answer: Answer) -> list[tuple[str, Where]]:
     dated: list[tuple[float, int, str, Where]] = []
     undated: list[tuple[str, Where]] = []
     seen: set[tuple[str, int | None, str]] = set()
-    year = next((int(c.time[:4]) for c in answer.causes if c.time and c.time[:4].isdigit()), None)
+    year = next((int(c.time[:4]) for c in answer.causes if c.time and c.time[:4].isdecimal()), None)
     for cause in answer.causes:
         for number, evidence in enumerate(cause.evidence):
             key = (evidence.source, evidence.line, evidence.text)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from gpuclinic import __version__
 from gpuclinic.recognise.engine import Engine, engine_for
+from gpuclinic.recognise.limits import deadline
 from gpuclinic.recognise.parsers._table_cluster import ENTRIES as CLUSTER
 from gpuclinic.recognise.parsers._table_gpu import ENTRIES as GPU
 from gpuclinic.recognise.parsers._table_host import ENTRIES as HOST
+from gpuclinic.recognise.parsers._table_perf import ENTRIES as PERF
 from gpuclinic.recognise.parsers._table_texts import ENTRIES as TEXTS
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from gpuclinic.model import Document, Fact
     from gpuclinic.recognise.parsers._entry import Entry
-from gpuclinic.recognise.parsers._table_perf import ENTRIES as PERF
 
 ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER + PERF + TEXTS
 _HEAD = 4096
@@ -75,10 +76,15 @@ def _shows(number: int, text: str, data: bytes, places: list[int]) -> bool:
     return len(places) == _TRIES and pattern.search(text) is not None
 
 
+LONGEST_S = 10.0
+"""No parser needs this long for the 8 MiB that it gets at most; one that does is given up."""
+
+
 def parse(entry: Entry, document: Document) -> list[Fact]:
     """Runs one parser on a document."""
     module, _, name = entry.function.partition(":")
     function: Callable[[Document], list[Fact]] = getattr(
         importlib.import_module(f"gpuclinic.recognise.parsers.{module}"), name
     )
-    return function(document)
+    with deadline(LONGEST_S):
+        return function(document)

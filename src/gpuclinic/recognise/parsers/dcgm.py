@@ -103,7 +103,7 @@ def _failed(
     messages = messages or [{"warning": str(result.get("info", ""))}]
     ids = str(result.get("gpu_ids", "") or "")
     group = str(result.get("entity_group", "GPU" if ids or "gpu_id" in result else ""))
-    entities = [part.strip() for part in ids.split(",") if part.strip().isdigit()]
+    entities = [part.strip() for part in ids.split(",") if part.strip().isdecimal()]
     for key in ("entity_id", "gpu_id"):
         if isinstance(result.get(key), int):
             entities = entities or [str(result[key])]

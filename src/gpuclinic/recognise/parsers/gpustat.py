@@ -35,7 +35,7 @@ def parse_gpustat(document: Document) -> list[Fact]:
             ("power_w", "power"),
             ("power_limit_w", "limit"),
         ):
-            if (found[group] or "").isdigit():
+            if (found[group] or "").isdecimal():
                 card.fields[field] = int(found[group])
         facts.append(card.fact())
         for process in _PROCESS.finditer(found["processes"] or ""):
@@ -44,7 +44,7 @@ def parse_gpustat(document: Document) -> list[Fact]:
             for field in ("user", "name"):
                 if process[field]:
                     row.fields[field] = process[field]
-            if process["memory"].isdigit():
+            if process["memory"].isdecimal():
                 row.fields["memory_mib"] = int(process["memory"])
             facts.append(row.fact())
     return facts

@@ -21,7 +21,7 @@ from gpuclinic.recognise.parsers._host_util import (
 if TYPE_CHECKING:
     from gpuclinic.model._types import Scalar
 
-_VALUE = r"\d[\d.,]*\s?[KMGTPE]?i?B?"
+_VALUE = r"\d[\d.,]*(?:\s?(?:[KMGTPE]i?B?|B))?"  # a blank only before a unit: else it and the blanks between values divide in 2^n ways
 _FREE_ROW = re.compile(
     rf"^\s*(?P<name>Mem|Mém|内存|記憶體|メモリ|"
     rf"Speicher|Speich|Minne|Swap|交换|置換|スワップ|Échange|Växlingsutrymme|[-]/\+ "

@@ -103,7 +103,7 @@ def _gpu(document: Document, gpus: dict[str, Draft], labels: dict[str, str], ind
         draft = gpus[unique] = Draft(document, "gpu", key, index, line)
         draft.put("tool", "dcgm-exporter" if line.startswith("DCGM") else "nvidia_gpu_exporter")
         number = labels.get("gpu", labels.get("minor_number", ""))
-        if number.isdigit():
+        if number.isdecimal():
             draft.put("index", int(number[:6]))
         for field, value in (
             ("bus_id", bus),

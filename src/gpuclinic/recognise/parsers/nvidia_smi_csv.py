@@ -142,7 +142,7 @@ def parse_csv(document: Document) -> list[Fact]:
 def _key(row: dict[str, str]) -> str | None:
     bus = row.get("pci.bus_id") or row.get("gpu_bus_id") or ""
     index = row.get("index", "")
-    return pci_address(bus) or (index if index.isdigit() else None) or row.get("uuid") or row.get("gpu_uuid")
+    return pci_address(bus) or (index if index.isdecimal() else None) or row.get("uuid") or row.get("gpu_uuid")
 
 
 def _gpu(document: Document, row: dict[str, str], index: int, line: str) -> Draft | None:

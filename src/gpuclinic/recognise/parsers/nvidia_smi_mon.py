@@ -38,7 +38,7 @@ def parse_monitor(document: Document) -> list[Fact]:
         cells = line.split()
         if columns is None or not cells:
             continue
-        if len(cells) < len(columns) or not (cells[columns.index("gpu")].isdigit()):
+        if len(cells) < len(columns) or not (cells[columns.index("gpu")].isdecimal()):
             columns = None if len(cells) > 3 else columns
             continue
         row = dict(zip(columns, cells, strict=False))
@@ -69,7 +69,7 @@ def _gpu(document: Document, row: dict[str, str], index: int, line: str) -> Draf
 def _process(
     document: Document, row: dict[str, str], name: str, seen: dict[tuple[str, str], Draft], index: int, line: str
 ) -> None:
-    pid = whole(row["pid"]) if row["pid"].isdigit() else None
+    pid = whole(row["pid"]) if row["pid"].isdecimal() else None
     if pid is None or (row["gpu"], row["pid"]) in seen:
         return
     draft = Draft(document, "gpu_process", f"{row['gpu']}/{pid}", index, line)

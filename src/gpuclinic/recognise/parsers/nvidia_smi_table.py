@@ -115,10 +115,10 @@ def _driver(document: Document, header: re.Match[str], index: int, line: str) ->
     draft = Draft(document, "driver", "nvidia-smi", index, line)
     draft.put("tool", "nvidia-smi")
     draft.put("smi_version", header["smi"])
-    if header["driver"][0].isdigit():
+    if header["driver"][0].isdecimal():
         draft.put("version", header["driver"], index, line)
     cuda = header["cuda"]
-    if cuda and cuda[0].isdigit():
+    if cuda and cuda[0].isdecimal():
         draft.put("cuda_version", cuda, index, line)
     elif cuda:
         draft.put("cuda_missing", True, index, line)

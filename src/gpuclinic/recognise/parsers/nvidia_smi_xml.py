@@ -199,7 +199,7 @@ class _Reader:
     def _preamble(self, name: str, text: str, index: int, line: str) -> None:
         if name == "timestamp":
             self.stamp_text = text
-        elif name in ("driver_version", "kmd_version", "cuda_version", "cuda_umd_version") and text[0].isdigit():
+        elif name in ("driver_version", "kmd_version", "cuda_version", "cuda_umd_version") and text[0].isdecimal():
             self.driver = self.driver or Draft(self.document, "driver", "nvidia-smi -q -x", index, line)
             self.driver.put("cuda_version" if "cuda" in name else "version", text.split()[0], index, line)
         elif name == "attached_gpus" and whole(text) is not None:

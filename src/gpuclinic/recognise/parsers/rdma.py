@@ -295,7 +295,7 @@ def parse_sys(document: Document) -> list[Fact]:
         if found["name"] in ("state", "phys_state", "rate", "link_layer"):
             draft = ports.setdefault(f"p{key}", _port(document, found["device"], int(found["port"][:4]), index, line))
             _set(draft, found["name"], found["value"], index, line)
-        elif found["name"] in _COUNTERS and found["value"].isdigit():
+        elif found["name"] in _COUNTERS and found["value"].isdecimal():
             draft = ports.setdefault(f"c{key}", Draft(document, "ib_counters", key, index, line))
             draft.fields["device"] = found["device"]
             draft.put(found["name"], int(found["value"][:18]), index, line)

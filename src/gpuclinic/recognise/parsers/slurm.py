@@ -378,7 +378,7 @@ def _expanded(files: str) -> int:
             continue
         for part in inside.group(1).split(","):
             low, _, high = part.partition("-")
-            if low.isdigit() and (high.isdigit() or not high):
+            if low.isdecimal() and (high.isdecimal() or not high):
                 total += min(max(int(high or low) - int(low) + 1, 0), 4096)
     return total
 

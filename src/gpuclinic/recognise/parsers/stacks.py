@@ -135,7 +135,7 @@ class _Process:
 
 
 def _number(found: re.Match[str] | None) -> int | None:
-    return next((int(v) for v in found.groups() if v and v.isdigit()), None) if found else None
+    return next((int(v) for v in found.groups() if v and v.isdecimal()), None) if found else None
 
 
 def parse_stacks(document: Document) -> list[Fact]:

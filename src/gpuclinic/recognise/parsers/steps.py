@@ -206,7 +206,7 @@ def parse_steps(document: Document) -> list[Fact]:
     stride = max(1, len(lines) // _MAX_LINES)
     for index in range(0, len(lines), stride):
         line = lines[index]
-        if len(line) < 2000 and any(character.isdigit() for character in line):
+        if len(line) < 2000 and any(character.isdecimal() for character in line):
             _rows_of(line, index, rows, own)
         if len(rows) >= _MAX_ROWS:
             break

@@ -41,7 +41,7 @@ def parse_topo(document: Document) -> list[Fact]:
             if words[0].startswith("GPU"):
                 gpus.append((index, line))
                 rest = words[len(columns) + 1 :]
-                fields: dict[str, Scalar] = {"gpu_index": int(words[0][3:]) if words[0][3:].isdigit() else None}
+                fields: dict[str, Scalar] = {"gpu_index": int(words[0][3:]) if words[0][3:].isdecimal() else None}
                 if rest:
                     fields["cpu_affinity"] = rest[0]
                 if len(rest) > 1:

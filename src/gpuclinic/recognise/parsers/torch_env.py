@@ -153,7 +153,7 @@ def parse_prints(document: Document) -> list[Fact]:
             elif field == "cuda_build" and value == "None":
                 fields["cpu_build"] = True
             elif field == "device_count":
-                fields[field] = int(value) if value.isdigit() and len(value) < 5 else None
+                fields[field] = int(value) if value.isdecimal() and len(value) < 5 else None
             else:
                 fields[field] = value[:200]
         version, cuda = fields.get("version"), fields.get("cuda_build")
