@@ -82,7 +82,10 @@ def parse_inventory(document: Document) -> list[Fact]:
         mark = max(";,\t|", key=line.count)
         if line.count(mark) < 1:
             continue
-        row = [cell.strip() for cell in next(csv.reader([line.replace("\0", "")], delimiter=mark), [])]
+        try:
+            row = [cell.strip() for cell in next(csv.reader([line.replace("\0", "")], delimiter=mark), [])]
+        except csv.Error:  # a carriage return within a field, a field beyond the limit
+            continue
         lower = [cell.lower() for cell in row]
         named = {field: place for field, names in _HEADER.items() for place, cell in enumerate(lower) if cell in names}
         if "host" in named and ("gpus" in named or "model" in named):
