@@ -11,7 +11,7 @@ import msgspec
 
 from gpuclinic.clinic.large import Tail, joined, parse_ahead, scan_regions
 from gpuclinic.clinic.naming import Hosts
-from gpuclinic.model import Boot, Document, Fact, NotRead, ReadItem, Signal, Where
+from gpuclinic.model import Boot, Document, Fact, NotRead, ReadItem, Signal
 from gpuclinic.recognise import parsers
 from gpuclinic.recognise.boots import number_boots
 from gpuclinic.recognise.decoding import binary_reason, decode, encoding_of, transcoded
@@ -25,7 +25,6 @@ from gpuclinic.recognise.signals import SignalMaker
 from gpuclinic.recognise.timestamps import relative_stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from gpuclinic.knowledge import Knowledge
@@ -215,10 +214,6 @@ class Reader:
                 counts[identity] += count
         for identity, count in counts.items():
             self.counts[identity] = self.counts.get(identity, 0) + count
-
-    def with_lines(self, places: Iterable[Where]) -> dict[Where, Where]:
-        """The same places; every scan counts lines, so nothing is left to add."""
-        return {place: msgspec.structs.replace(place) for place in places if place.line is not None}
 
 
 def _thinned(document: Document, kept: int) -> Document:

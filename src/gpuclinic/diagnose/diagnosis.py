@@ -71,10 +71,10 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_exit_codes(pool, deaths)
     add_sharing(pool, reading)
     add_intrusion(pool, reading)
-    candidates = refine(pool.all(), pool, reading)
+    people = People(reading.signals, reading.facts)
+    candidates = refine(pool.all(), pool, reading, people, deaths)
     link(candidates)
     roots = rank(candidates)
-    people = People(reading.signals, reading.facts)
     for root in roots:
         people.complete(root, device_level=root.cause.startswith(("sec.cryptominer", "sec.hidden_process")))
     unknown = _unknown_codes(reading)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.diagnose.health import PROGRESS_IDS, Health
+from gpuclinic.diagnose.health import PROGRESS_IDS
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.candidates import Candidate
     from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.diagnose.health import Health
 
 _OF_A_PROCESS = ("host.oom_killer", "host.cgroup_oom", "host.memory_pressure", "process.", "kernel.hung_task")
 _IN_A_STUCK_TASK = ("storage.hung_in_network_fs", "kernel.frame_")
 _NOT_THE_JOBS = 0.3
 
 
-def set_aside_other_victims(candidates: list[Candidate], reading: Reading) -> None:
+def set_aside_other_victims(candidates: list[Candidate], reading: Reading, health: Health) -> None:
     """A process that the kernel killed is not the job's where the job's own log tells of a good end."""
-    health = Health(reading)
     jobs = {s.where.source for s in reading.signals if s.signature in PROGRESS_IDS}
     if not jobs or health.died or not all(health.ended_well_after(source, -1) for source in jobs):
         return

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.diagnose.deaths import find_deaths
 from gpuclinic.diagnose.health import PROGRESS_IDS
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.candidates import Candidate, Pool
+    from gpuclinic.diagnose.deaths import Death
     from gpuclinic.diagnose.evidence import Reading
     from gpuclinic.diagnose.timeline import Timeline
 
@@ -24,7 +24,7 @@ _PAST = 0.3
 _DRIVER_ANSWERS = ("driver.library_mismatch", "driver.not_loaded", "driver.kernel_mismatch", "driver.nouveau_conflict")
 
 
-def set_aside_old(candidates: list[Candidate], pool: Pool, reading: Reading) -> None:
+def set_aside_old(candidates: list[Candidate], pool: Pool, reading: Reading, deaths: list[Death]) -> None:
     """Weakens faults of the machine, old by the newest time in the input, where nothing else went wrong at their time."""
     _long_up(candidates, reading)
     moments = _moments(reading, pool.timeline)
@@ -33,7 +33,7 @@ def set_aside_old(candidates: list[Candidate], pool: Pool, reading: Reading) -> 
     now = max(moments)
     troubles = [
         (d.moment.seconds, {d.places[0].source})
-        for d in find_deaths(reading, pool)
+        for d in deaths
         if d.moment is not None and d.moment.clock == "wall"
     ]
     old: list[tuple[Candidate, float]] = []

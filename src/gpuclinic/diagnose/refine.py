@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuclinic.diagnose.collectives import blame
-from gpuclinic.diagnose.deaths import attach, find_deaths
+from gpuclinic.diagnose.deaths import attach
 from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.devices import name_devices, name_pids, name_spawned_ranks
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
@@ -15,13 +15,14 @@ from gpuclinic.diagnose.job import set_aside_other_victims
 from gpuclinic.diagnose.memory import biggest_holder, split
 from gpuclinic.diagnose.newcomer import name_newcomer
 from gpuclinic.diagnose.past import set_aside_past
-from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.recency import driver_answers_again, set_aside_old
 from gpuclinic.diagnose.storage import prefer_user_tasks
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.candidates import Candidate, Pool
+    from gpuclinic.diagnose.deaths import Death
     from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.diagnose.people import People
 
 _DEVICE_LEVEL = (
     "hw.gpu.",
@@ -39,12 +40,13 @@ _DEVICE_LEVEL = (
 )
 
 
-def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Candidate]:
+def refine(
+    candidates: list[Candidate], pool: Pool, reading: Reading, people: People, deaths: list[Death]
+) -> list[Candidate]:
     """Candidates after all refinements, strongest first."""
-    people = People(reading.signals, reading.facts)
     weaken_generic(candidates)
     driver_answers_again(candidates, reading)
-    weigh(candidates, reading)
+    health = weigh(candidates, reading)
     candidates = merge(candidates)
     split(candidates, reading)
     biggest_holder(candidates)
@@ -59,10 +61,10 @@ def refine(candidates: list[Candidate], pool: Pool, reading: Reading) -> list[Ca
     for candidate in candidates:
         people.complete(candidate, device_level=candidate.cause.startswith(_DEVICE_LEVEL))
     name_devices(candidates, reading)
-    attach(candidates, find_deaths(reading, pool))
+    attach(candidates, deaths)
     set_aside_past(candidates, reading, pool.timeline)
-    set_aside_old(candidates, pool, reading)
-    set_aside_other_victims(candidates, reading)
+    set_aside_old(candidates, pool, reading, deaths)
+    set_aside_other_victims(candidates, reading, health)
     candidates.sort(key=lambda c: (-c.strength, c.order))
     return candidates
 
