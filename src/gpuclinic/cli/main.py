@@ -25,6 +25,16 @@ examples:
 
 exit status: 0 answered (whatever the answer), 3 nothing given could be read, 64 wrong command line, 70 a fault of gpuclinic
 """
+CHECK_EXAMPLES = """\
+examples:
+  gpuclinic check                                is this server fit for work (two seconds)
+  gpuclinic check --deep --seconds 30            looks harder: samples, counters twice, sensors, every boot, all mounts
+  gpuclinic check --expect-gpus 8 --json         for programs: one JSON object as docs/contract.md says
+  gpuclinic check --only gpu.ecc,pcie            some checks; --skip leaves some out, --list shows all
+  gpuclinic check --host node17.tar.gz           a snapshot of another server
+
+exit status: 0 fit, 1 a warning, 2 critical: put no work on it, 3 a required look was not possible, 64 wrong command line
+"""
 EXPLAIN_EXAMPLES = """\
 examples:
   gpuclinic explain xid 79
@@ -70,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     form.add_argument("--oneline", action="store_true", help="one sentence to paste into a chat")
     _common(why)
     why.add_argument("-v", "--verbose", action="store_true", help="also the timeline and all that was read or not read")
+    _check_parser(commands, raw)
     explain = commands.add_parser(
         "explain", help="what an Xid, an exit code, an error name, a cause or a pasted line means", formatter_class=raw, epilog=EXPLAIN_EXAMPLES,
         description="Explains a code, an error name, a cause id or a pasted log line.",
@@ -80,6 +91,47 @@ def build_parser() -> argparse.ArgumentParser:
     completion = commands.add_parser("completion", help="print the completion script of a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
+
+
+def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
+    check = commands.add_parser(
+        "check", help="say whether this server is fit for work", formatter_class=raw, epilog=CHECK_EXAMPLES,
+        description="Examines this server, or a snapshot of one, and says whether it is fit for work, what is wrong, and what to do.",
+    )  # fmt: skip
+    check.add_argument("--deep", action="store_true", help="look harder: sampling, sensors, every boot, all mounts")
+    check.add_argument("--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)")
+    check.add_argument(
+        "--only", action="append", metavar="ID", help="only these checks (an id or its beginning; commas)"
+    )
+    check.add_argument("--skip", action="append", metavar="ID", help="leave these out")
+    check.add_argument(
+        "--require", action="append", metavar="ID", help="unknown, exit 3, where one of these cannot be looked at"
+    )
+    check.add_argument("--list", action="store_true", help="list all checks")
+    check.add_argument("--expect-gpus", type=_count, metavar="N", help="how many GPUs there should be")
+    check.add_argument(
+        "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
+    )
+    check.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    check.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
+    _common(check)
+    check.add_argument(
+        "-v", "--verbose", action="store_true", help="also all that was looked at, and everything of each finding"
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"not a sensible number: {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 1024:
+        raise argparse.ArgumentTypeError(f"not a sensible number of GPUs: {text}")
+    return value
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +218,10 @@ def main(arguments: list[str]) -> int:
         from gpuclinic.cli.why import run_why
 
         return run_why(options)
+    if options.command == "check":
+        from gpuclinic.cli.check import run_check
+
+        return run_check(options)
     if options.command == "explain":
         from gpuclinic.cli.explain import run_explain
 

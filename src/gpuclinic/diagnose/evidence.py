@@ -74,6 +74,10 @@ class EvidenceView:
             return sum(self._counts.get(i, len(self._by_id[i])) for i in ids)
         return sum(1 for i in ids for s in self._by_id[i] if all(_has_identity(s, k, v) for k, v in wanted.items()))
 
+    def over_window(self, function: str, names: dict[str, Any], field: str) -> Any:  # noqa: ARG002 - one reading is no window
+        """Always None: an incident is one sample."""
+        return None
+
 
 def fields_of(fact: Fact) -> dict[str, Any]:
     """A fact's fields with its key, host and source as further names."""

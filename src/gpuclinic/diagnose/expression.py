@@ -25,6 +25,9 @@ class View(Protocol):
     def signal_count(self, pattern: str, wanted: dict[str, Any]) -> int:
         """How many signals have an id like the pattern and these identities."""
 
+    def over_window(self, function: str, names: dict[str, Any], field: str) -> Any:
+        """grown, per_minute or span of a field of the fact at hand over the window of samples; None where there is only one."""
+
 
 class ExpressionError(ValueError):
     """A condition that is not in the language; found when the knowledge is tested, not when it is used."""
@@ -150,6 +153,8 @@ class _Evaluator:
                 str(self.value(arguments[0])), {k: v for k, v in wanted.items() if v is not None}
             )
         values = [self.value(a) for a in arguments]
+        if name in OVER_WINDOW:
+            return self._view.over_window(name, self._names, str(values[0]) if values else "")
         if name in _OVER_FACTS:
             return self._over_facts(name, values)
         function = _FUNCTIONS.get(name)
@@ -244,6 +249,7 @@ def _has(text: Any, expression: Any) -> bool:
     return text is not None and re.search(str(expression), str(text)) is not None
 
 
+OVER_WINDOW = frozenset({"grown", "per_minute", "span"})
 _OVER_FACTS = frozenset({"some", "all_of", "count", "total", "peak", "lowest", "typical", "values_of"})
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "has": _has,

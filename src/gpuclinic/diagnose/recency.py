@@ -32,9 +32,7 @@ def set_aside_old(candidates: list[Candidate], pool: Pool, reading: Reading, dea
         return
     now = max(moments)
     troubles = [
-        (d.moment.seconds, {d.places[0].source})
-        for d in deaths
-        if d.moment is not None and d.moment.clock == "wall"
+        (d.moment.seconds, {d.places[0].source}) for d in deaths if d.moment is not None and d.moment.clock == "wall"
     ]
     old: list[tuple[Candidate, float]] = []
     for candidate in candidates:

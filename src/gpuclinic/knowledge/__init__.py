@@ -1,6 +1,10 @@
 """What we know, as data: signatures, rules, causes, codes, versions. No logic beyond reading it."""
 
+from gpuclinic.knowledge._checks import Check, CheckTables, LogFinding, load_checks
 from gpuclinic.knowledge._load import DATA, Knowledge, load, parse_files, read_toml
 from gpuclinic.knowledge._records import CauseInfo, Rule, Signature, Step
 
-__all__ = ["DATA", "CauseInfo", "Knowledge", "Rule", "Signature", "Step", "load", "parse_files", "read_toml"]
+__all__ = [
+    "DATA", "CauseInfo", "Check", "CheckTables", "Knowledge", "LogFinding", "Rule", "Signature", "Step", "load", "load_checks",
+    "parse_files", "read_toml",
+]  # fmt: skip

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -14,6 +14,10 @@ from gpuclinic import __version__
 from gpuclinic.knowledge._records import CauseInfo, Rule, Signature
 from gpuclinic.store import read_cache, write_cache
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
 DATA = Path(__file__).parent / "data"
 
 
@@ -68,13 +72,31 @@ def load() -> Knowledge:
     """The shipped knowledge, from the cache where it is current."""
     files = _files()
     stamp = _stamp(files)
-    name = f"knowledge-{stamp}.msgpack"
-    packed = read_cache(name)
-    if packed is not None:
+    return _cached(
+        f"knowledge-{stamp}.msgpack", lambda: msgspec.structs.replace(parse_files(files), stamp=stamp), Knowledge
+    )
+
+
+def packed(name: str, files: list[Path], parse: Callable[[dict[str, list[Any]]], _T], shape: type[_T]) -> _T:
+    """Tables of TOML files, their arrays of the same name joined, from the cache where it is current."""
+
+    def fresh() -> _T:
+        raw: dict[str, list[Any]] = {}
+        for path in files:
+            for kind, rows in read_toml(path).items():
+                raw.setdefault(kind, []).extend(rows)
+        return parse(raw)
+
+    return _cached(f"{name}-{_stamp(files)}.msgpack", fresh, shape)
+
+
+def _cached(name: str, fresh: Callable[[], _T], shape: type[_T]) -> _T:
+    held = read_cache(name)
+    if held is not None:
         try:
-            return msgspec.msgpack.decode(packed, type=Knowledge)
+            return msgspec.msgpack.decode(held, type=shape)
         except msgspec.DecodeError:
             pass  # a torn or foreign cache file: the TOML is the truth
-    fresh = msgspec.structs.replace(parse_files(files), stamp=stamp)
-    write_cache(name, msgspec.msgpack.encode(fresh))
-    return fresh
+    made = fresh()
+    write_cache(name, msgspec.msgpack.encode(made))
+    return made

@@ -169,3 +169,42 @@ class Cause(msgspec.Struct, frozen=True):
     host: str | None = None
     time: str | None = None
     extra: dict[str, Any] = {}
+
+
+SEVERITIES = ("info", "warning", "critical")
+"""Of findings, mildest first. info is never a fault."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a check found; the fields are those of docs/contract.md.
+
+    implies: ids of further findings that this one explains. time: ISO, of findings in logs.
+    """
+
+    id: str
+    severity: str
+    component: str
+    subject: str
+    title: str
+    detail: str
+    cause: str | None
+    action: str
+    steps: list[dict[str, str]]
+    observed: dict[str, Any] | None
+    expected: dict[str, Any] | None
+    evidence: list[Where]
+    gpu: str | None = None
+    gpu_index: int | None = None
+    pid: int | None = None
+    host: str | None = None
+    time: str | None = None
+    implies: list[str] = []
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Something that a check could not look at. fix: what would make it possible."""
+
+    check: str
+    why: str
+    required: bool = False
+    fix: str | None = None

@@ -29,7 +29,9 @@ _CHINESE = re.compile(
     r"(?: ?[(（]?(?:星期|周|礼拜)?[一二三四五六日天月火水木金土월화수목금토][)）]?)?"
     r"(?: ?(上午|下午|午前|午後|오전|오후))? ?$"
 )
-_GLOG = re.compile(r"(?<![A-Za-z0-9])[DIWEFC]((?:19|20)\d\d(?=\d{4} ))?(\d\d?)(\d\d) $")  # c10 leaves out the month's leading zero
+_GLOG = re.compile(
+    r"(?<![A-Za-z0-9])[DIWEFC]((?:19|20)\d\d(?=\d{4} ))?(\d\d?)(\d\d) $"
+)  # c10 leaves out the month's leading zero
 _NAMED = re.compile(
     rf"(?:(?<!\d)((?:19|20)\d\d) )?(?<![A-Za-z])({NAME}) *(\d{{1,2}})(?:,? ((?:19|20)\d\d))?[ ,T:-]{{1,2}}$"
 )

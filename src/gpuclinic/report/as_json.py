@@ -13,6 +13,7 @@ from gpuclinic.report.masking import cleaned
 
 if TYPE_CHECKING:
     from gpuclinic.clinic import Answer
+    from gpuclinic.clinic.checking import CheckAnswer
     from gpuclinic.model import Cause
 
 
@@ -40,6 +41,18 @@ def why_json(answer: Answer) -> str:
     body["not_read"] = msgspec.to_builtins(answer.not_read)
     body["missing"] = still_missing(answer)
     body["notes"] = answer.notes
+    return as_text(body)
+
+
+def check_json(answer: CheckAnswer) -> str:
+    """An answer of `check`."""
+    body = envelope("check", answer.lang, answer.host, answer.boot_id)
+    body["verdict"] = answer.verdict
+    body["coverage"] = answer.coverage
+    body["findings"] = [msgspec.to_builtins(finding) for finding in answer.findings]
+    body["looked_at"] = answer.looked_at
+    body["not_looked_at"] = [msgspec.to_builtins(gap) for gap in answer.not_looked_at]
+    body["seconds"] = round(answer.seconds, 3)
     return as_text(body)
 
 

@@ -22,7 +22,9 @@ def cache_folder() -> Path | None:
             return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():  # a link, or somebody else could plant a file there
+        if (
+            not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid()
+        ):  # a link, or somebody else could plant a file there
             return None
     except OSError:
         return None

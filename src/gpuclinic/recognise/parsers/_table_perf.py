@@ -47,8 +47,10 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "times of peers",
         (
-            (r"^[ \t|*-]{0,6}(?:node|host|worker|rank|server|trainer)s?[ _#-]?[\w.-]{1,40}(?: ?\([^()\n]{1,60}\))?"
-            r"[ \t]{0,4}[:=|][ \t]{0,6}\d+(?:\.\d+)?[ \t]{0,3}(?:ms|s|sec)?[ \t|]{0,4}$"),
+            (
+                r"^[ \t|*-]{0,6}(?:node|host|worker|rank|server|trainer)s?[ _#-]?[\w.-]{1,40}(?: ?\([^()\n]{1,60}\))?"
+                r"[ \t]{0,4}[:=|][ \t]{0,6}\d+(?:\.\d+)?[ \t]{0,3}(?:ms|s|sec)?[ \t|]{0,4}$"
+            ),
         ),
         "peer_times:parse_peer_times",
     ),

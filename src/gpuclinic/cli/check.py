@@ -1,0 +1,114 @@
+"""`gpuclinic check`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language
+from gpuclinic.model import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from gpuclinic.observe.asking import Asked
+
+_EXIT = {"ok": 0, "warning": 1, "critical": 2, "unknown": EXIT_UNKNOWN}
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Looks, judges, prints."""
+    if options.list:
+        return _print_list(options)
+    from gpuclinic.clinic.checking import CheckOptions, check
+
+    wanted = CheckOptions(
+        deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
+        only=_names(options.only), skip=_names(options.skip), require=_names(options.require), expect_gpus=options.expect_gpus,
+        psu_watts=options.psu_watts, lang=chosen_language(options),
+    )  # fmt: skip
+    host = host_of(options)
+    progress = _progress() if sys.stderr is not None and sys.stderr.isatty() else None
+    try:
+        answer = check(host, wanted, progress)
+    finally:
+        host.close()
+    if progress is not None:
+        sys.stderr.write("\r\x1b[K")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if options.json:
+        from gpuclinic.report.as_json import check_json
+
+        sys.stdout.write(check_json(answer) + "\n")
+    else:
+        from gpuclinic.report.checkup import check_text
+
+        sys.stdout.write(check_text(answer, colour=wants_colour(options), width=_width(), verbose=options.verbose))
+    return _EXIT[answer.verdict]
+
+
+def host_of(options: argparse.Namespace) -> Asked:
+    """The machine that is asked: a snapshot where one is named, else this one."""
+    if options.host:
+        if not os.path.lexists(options.host):
+            raise UserError(f"no such file or folder: {options.host}")
+        from gpuclinic.observe.snapshot import open_snapshot
+
+        return open_snapshot(Path(options.host))
+    from gpuclinic.observe.live import LiveHost
+    from gpuclinic.observe.nvml import ask_nvml
+
+    root = os.environ.get("GPUCLINIC_ROOT", "")
+    if root and not Path(root).is_dir():
+        raise UserError(f"GPUCLINIC_ROOT: no such folder: {root}")
+    return LiveHost(root, lambda deep, sample: ask_nvml(deep=deep, sample=sample))
+
+
+def wants_colour(options: argparse.Namespace) -> bool:
+    """Colours only on a terminal, and where nobody forbids them."""
+    return (
+        sys.stdout.isatty()
+        and not options.no_color
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb"
+    )
+
+
+def _names(given: list[str] | None) -> list[str]:
+    return [name for text in given or [] for name in text.split(",") if name]
+
+
+def _width() -> int:
+    from gpuclinic.cli.why import text_width
+
+    return text_width()
+
+
+def _print_list(options: argparse.Namespace) -> int:
+    from gpuclinic.clinic.looks import LOOKS
+    from gpuclinic.knowledge import load_checks
+    from gpuclinic.report.checkup import list_text
+
+    sys.stdout.write(list_text(LOOKS, load_checks(), chosen_language(options)))
+    return 0
+
+
+def _progress() -> Callable[[str], None]:
+    """What is being looked at, on standard error, from half a second on."""
+    import time
+
+    started = time.monotonic()
+
+    def show(what: str) -> None:
+        if time.monotonic() - started > 0.5:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"\r\x1b[K{what[:60]}")
+                sys.stderr.flush()
+
+    return show

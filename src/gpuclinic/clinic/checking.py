@@ -1,0 +1,246 @@
+"""`check`: asks a host, judges the rows, reads the logs, and says whether the server is fit for work."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import msgspec
+
+from gpuclinic.clinic.findings import from_cause, from_judged, settled
+from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
+from gpuclinic.clinic.looks._look import as_number
+from gpuclinic.clinic.reading import Reader
+from gpuclinic.diagnose import diagnose
+from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.judge import Judged, Sample, judge
+from gpuclinic.knowledge import load, load_checks
+from gpuclinic.model import Fact, Finding, Gap, UserError
+from gpuclinic.observe.host import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuclinic.knowledge import Check
+    from gpuclinic.model import NotRead
+    from gpuclinic.observe.asking import Asked
+
+_KEPT_FOR_LOGS = frozenset({"boot", "now", "uptime", "kernel", "quoted"})
+"""Kinds of facts that place log lines in time; the other facts are judged by rows, not by the rules of `why`."""
+
+
+class CheckOptions(msgspec.Struct):
+    """only, skip, require: ids or beginnings of ids of looks and findings ("gpu.ecc"). The rest: see looks.Wanted."""
+
+    deep: bool = False
+    seconds: float = 0.0
+    only: list[str] = []
+    skip: list[str] = []
+    require: list[str] = []
+    expect_gpus: int | None = None
+    psu_watts: float | None = None
+    since: float | None = None
+    lang: str = "en"
+
+
+class CheckAnswer(msgspec.Struct):
+    """verdict: ok, warning, critical, unknown. coverage: full or limited. facts: of the newest sample, for reports and captures."""
+
+    verdict: str
+    coverage: str
+    findings: list[Finding]
+    looked_at: list[str]
+    not_looked_at: list[Gap]
+    lang: str
+    host: str | None = None
+    boot_id: str | None = None
+    facts: list[Fact] = []
+    seconds: float = 0.0
+
+
+class _Texts:
+    """Texts that looks brought, as a Host for the reader."""
+
+    def __init__(self, texts: list[tuple[str, bytes]]) -> None:
+        self.label = "this machine"
+        self._texts = texts
+
+    def items(self) -> Iterator[Item | NotRead]:
+        """Each text once."""
+        for shown, data in self._texts:
+            yield Item(shown, len(data), _opener(data))
+
+
+def _opener(data: bytes) -> Callable[[], BinaryIO]:
+    return lambda: cast("BinaryIO", io.BytesIO(data))
+
+
+def chosen(identity: str, options: CheckOptions) -> bool:
+    """An id is wanted: --only and --skip name it, or a beginning of it up to a dot."""
+    if options.only and not any(_named(identity, name) for name in options.only):
+        return False
+    return not any(_named(identity, name) for name in options.skip)
+
+
+def _named(identity: str, name: str) -> bool:
+    return identity == name or identity.startswith(name.rstrip(".") + ".")
+
+
+def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | None = None) -> CheckAnswer:
+    """Takes all looks, twice or more where that was asked for, and judges what they brought."""
+    started = host.clock()
+    rows = _rows(options)
+    looks = _looks(options, rows)
+    host.expect([argv for look in looks for argv in look.commands])
+    wanted = Wanted(
+        deep=options.deep,
+        seconds=options.seconds,
+        expect_gpus=options.expect_gpus,
+        psu_watts=options.psu_watts,
+        since=options.since,
+    )
+    seen = _taken(host, looks, wanted, progress)
+    reader = Reader(load())
+    reader.read_host(_Texts(seen.texts))
+    steady = [fact for fact in reader.facts if fact.kind not in _sampled_kinds(seen)]
+    window = [Sample(started, seen.facts + steady, dict(reader.counts))]
+    window += _further(host, looks, wanted, options, steady, reader.counts, progress)
+    judged = judge(rows, window)
+    findings = [from_judged(one, options.lang) for one in judged if one.state == "holds"]
+    findings += _from_logs(host, reader, options)
+    gaps = _gaps(seen.gaps, options, judged)
+    return _answer(host, findings, judged, gaps, options, window[-1].facts, started)
+
+
+def _rows(options: CheckOptions) -> list[Check]:
+    every = load_checks().checks
+    known = {row.id for row in every} | {look.id for look in LOOKS} | {row.id for row in load_checks().log_findings}
+    for name in [*options.only, *options.skip, *options.require]:
+        if not any(_named(identity, name) for identity in known):
+            raise UserError(f"no such check: {name} (see gpuclinic check --list)")
+    return [
+        row
+        for row in every
+        if (chosen(row.id, options) or (chosen(row.look, options) and options.only))
+        and not any(_named(row.id, name) for name in options.skip)
+        and (options.deep or options.only or not row.deep)
+    ]
+
+
+def _looks(options: CheckOptions, rows: list[Check]) -> list[Look]:
+    """All that the rows need, and those named themselves; the bus and the driver always, since the rest hangs on them."""
+    needed = {row.look for row in rows}
+    if not options.only:
+        return [
+            k for k in LOOKS if (options.deep or not k.deep) and not any(_named(k.id, name) for name in options.skip)
+        ]
+    logs = any(chosen(row.id, options) for row in load_checks().log_findings)
+    return [
+        k
+        for k in LOOKS
+        if k.id in needed or k.id in ("pci.bus", "gpu.nvml") or chosen(k.id, options) or (logs and k.id == "kernel.log")
+    ]
+
+
+def _taken(host: Asked, looks: list[Look], wanted: Wanted, progress: Callable[[str], None] | None) -> Seen:
+    out = Seen()
+    for look in looks:
+        if progress is not None:
+            progress(look.id)
+        module, _, name = look.function.partition(":")
+        function = getattr(importlib.import_module(f"gpuclinic.clinic.looks.{module}"), name)
+        wanted.facts = out.facts
+        got: Seen = function(host, wanted)
+        out.facts += got.facts
+        out.texts += got.texts
+        out.gaps += got.gaps
+    return out
+
+
+def _sampled_kinds(seen: Seen) -> set[str]:
+    """Kinds of GPU facts that NVML brought: the same from a text beside it would be judged twice."""
+    return {fact.kind for fact in seen.facts} & {"gpu", "gpu_process", "nvlink", "nvlink_gpu", "mig_device"}
+
+
+def _further(
+    host: Asked, looks: list[Look], wanted: Wanted, options: CheckOptions, steady: list[Fact], counts: dict[str, int],
+    progress: Callable[[str], None] | None,
+) -> list[Sample]:  # fmt: skip
+    """The samples after the first, one a second or so until the time is over."""
+    out: list[Sample] = []
+    if options.seconds <= 0:
+        return out
+    again = [look for look in looks if look.sampled]
+    rest = [fact for fact in wanted.facts if fact.kind not in _KINDS_SAMPLED]
+    begun = host.clock()
+    step = max(1.0, options.seconds / 30)
+    while True:
+        host.wait(min(step, max(0.0, begun + options.seconds - host.clock())))
+        wanted.sample += 1
+        at = host.clock()
+        got = _taken(host, again, wanted, progress)
+        kinds = {fact.kind for fact in got.facts}
+        out.append(Sample(at, got.facts + [f for f in rest if f.kind not in kinds] + steady, dict(counts)))
+        if at >= begun + options.seconds or len(out) >= 120:
+            return out
+
+
+_KINDS_SAMPLED = frozenset({"gpu", "gpu_process", "nvlink", "nvlink_gpu", "nvml", "gpu_count"})
+
+
+def _from_logs(host: Asked, reader: Reader, options: CheckOptions) -> list[Finding]:
+    """What the machine's own logs say happened, each cause as the finding that the table names for it."""
+    facts = [fact for fact in reader.facts if fact.kind in _KEPT_FOR_LOGS]
+    sources = {item.path: item.kind for item in reader.read}
+    result = diagnose(Reading(reader.signals, facts, reader.counts, sources, boots=reader.boots), load())
+    up = host.file("/proc/uptime", 64)
+    up_s = as_number(up.line) if up.ok else None
+    out: list[Finding] = []
+    for candidate in result.roots:
+        found = from_cause(candidate, result, options.lang, host.clock(), up_s)
+        if found is not None and chosen(found.id, options):
+            out.append(found)
+    return out
+
+
+def _gaps(gaps: list[Gap], options: CheckOptions, judged: list[Judged]) -> list[Gap]:
+    """Gaps once each; those that --require or --only names are required."""
+    out: dict[tuple[str, str], Gap] = {}
+    named = [*options.require, *options.only]
+    for gap in gaps:
+        required = gap.required or any(_named(gap.check, name) for name in named)
+        out.setdefault((gap.check, gap.why), msgspec.structs.replace(gap, required=required))
+    seen = {one.row.id for one in judged if one.state in ("holds", "no")}
+    for one in judged:
+        if one.state == "short" and one.row.id not in seen and any(_named(one.row.id, name) for name in named):
+            why = (
+                "needs two samples; give --deep or --seconds"
+                if one.row.rate
+                else f"needs {one.row.for_s:g} s of samples"
+            )
+            out.setdefault((one.row.id, why), Gap(one.row.id, why, required=False))
+    return list(out.values())
+
+
+def _answer(
+    host: Asked, findings: list[Finding], judged: list[Judged], gaps: list[Gap], options: CheckOptions, facts: list[Fact], started: float
+) -> CheckAnswer:  # fmt: skip
+    findings = settled(findings)
+    severities = {finding.severity for finding in findings}
+    if "critical" in severities:
+        verdict = "critical"
+    elif any(gap.required for gap in gaps):
+        verdict = "unknown"
+    else:
+        verdict = "warning" if "warning" in severities else "ok"
+    looked = sorted({one.row.id for one in judged if one.state in ("holds", "no")})
+    kernel: dict[str, Any] = next((f.fields for f in facts if f.kind == "kernel"), {})
+    boot = host.file("/proc/sys/kernel/random/boot_id", 64)
+    name = host.file("/proc/sys/kernel/hostname", 256)
+    label = (name.line if name.ok else None) or str(kernel.get("host") or "") or host.label
+    boot_id = boot.line if boot.ok else None
+    coverage = "limited" if gaps else "full"
+    return CheckAnswer(
+        verdict, coverage, findings, looked, gaps, options.lang, label, boot_id, facts, host.clock() - started
+    )

@@ -1,0 +1,206 @@
+"""Builds findings: from judged rows and from causes in logs; and settles which of them explain others."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuclinic.clinic.answer import build_cause, fill
+from gpuclinic.diagnose.decide import confidence
+from gpuclinic.diagnose.evidence import fields_of
+from gpuclinic.knowledge import load_checks
+from gpuclinic.knowledge.causes import cause_info
+from gpuclinic.model import SEVERITIES, Finding, Where
+from gpuclinic.recognise.decoding import printable
+
+if TYPE_CHECKING:
+    from gpuclinic.diagnose.candidates import Candidate
+    from gpuclinic.diagnose.diagnosis import Diagnosis
+    from gpuclinic.diagnose.judge import Judged
+    from gpuclinic.knowledge import Check, LogFinding
+    from gpuclinic.model import Fact
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_SURE = 0.5
+
+
+def from_judged(one: Judged, lang: str) -> Finding:
+    """A row that holds about a subject, as people and programs get it."""
+    row, fact = one.row, one.fact
+    suffix = "zh" if lang == "zh" else "en"
+    names = _places(fact)
+    info = cause_info(row.cause) if row.cause else None
+    steps = [
+        {"text": fill(getattr(step, suffix), names), "command": fill(step.command, _safe(names)), "risk": step.risk}
+        for step in (row.steps or (info.steps if info else []))
+    ]
+    title = fill(getattr(row, f"title_{suffix}"), names) or getattr(row, f"title_{suffix}")
+    detail = fill(getattr(row, f"detail_{suffix}"), names) or (getattr(info, f"text_{suffix}") if info else "")
+    return Finding(
+        id=row.id, severity=one.severity or "info", component=row.component, subject=_subject(row, fact, names),
+        title=printable(title)[:300], detail=printable(detail), cause=row.cause or None,
+        action=row.action or (info.action if info else "none"), steps=[s for s in steps if s["text"]][:8],
+        observed=_measured(row.observed, row.unit, names), expected=_expected(row, names), evidence=_evidence(row, fact),
+        gpu=_gpu(names), gpu_index=_whole(names.get("gpu_index", names.get("index"))) if _gpu(names) or row.component == "gpu" else None,
+        pid=_whole(names.get("pid")),
+    )  # fmt: skip
+
+
+def _places(fact: Fact | None) -> dict[str, Any]:
+    """A fact's fields as texts have them: numbers short, the GPU's address and index under the names that steps use."""
+    if fact is None:
+        return {}
+    names = {k: (f"{v:g}" if isinstance(v, float) else v) for k, v in fields_of(fact).items()}
+    address = _gpu(names)
+    if address is not None:
+        names.setdefault("gpu", address)
+    if isinstance(names.get("index"), int):
+        names.setdefault("gpu_index", names["index"])
+    return names
+
+
+def _safe(names: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if re.fullmatch(r"[\w:.@/+,-]{1,200}", str(v), re.ASCII) else "" for k, v in names.items()}
+
+
+def _gpu(names: dict[str, Any]) -> str | None:
+    for name in ("gpu", "bus_id", "gpu_key", "key"):
+        value = str(names.get(name) or "")
+        if _ADDRESS.fullmatch(value):
+            return value
+    return None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _subject(row: Check, fact: Fact | None, names: dict[str, Any]) -> str:
+    if fact is None:
+        return "host"
+    return str(names.get(row.subject) if row.subject else None or fact.key)
+
+
+def _measured(field: str, unit: str, names: dict[str, Any]) -> dict[str, Any] | None:
+    value = names.get(field) if field else None
+    return None if value is None else {"value": _typed(value), "unit": unit or None}
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            return value
+        return int(number) if number.is_integer() else number
+    return value
+
+
+def _expected(row: Check, names: dict[str, Any]) -> dict[str, Any] | None:
+    if not row.expected:
+        return None
+    if row.expected in names:
+        return _measured(row.expected, row.unit, names)
+    if re.fullmatch(r"-?\d+(\.\d+)?", row.expected):
+        return {"value": _typed(row.expected), "unit": row.unit or None}
+    if row.expected.isidentifier():
+        return None  # a field that this subject has not got
+    return {"value": row.expected, "unit": row.unit or None}
+
+
+def _evidence(row: Check, fact: Fact | None) -> list[Where]:
+    if fact is None:
+        return []
+    fields = row.evidence or ([row.observed] if row.observed else []) or [""]
+    out: list[Where] = []
+    for field in fields:
+        if field and field not in fact.fields:
+            continue
+        place = fact.where(field)
+        place = msgspec.structs.replace(
+            place, text=printable(place.text or f"{field} = {fact.fields.get(field)}")[:500]
+        )
+        if place not in out:
+            out.append(place)
+    return out[:8] or [fact.where()]
+
+
+def from_cause(candidate: Candidate, result: Diagnosis, lang: str, now: float, up_s: float | None) -> Finding | None:
+    """What a log of this machine shows, by the table that says which finding a cause is; None where it is none.
+
+    now: Unix seconds; up_s: how long the machine is up, for stamps that count from its boot.
+    """
+    row = next((r for r in load_checks().log_findings if fnmatch.fnmatchcase(candidate.cause, r.cause)), None)
+    if row is None or row.severity == "none" or confidence(candidate, result.roots, result.candidates) < _SURE:
+        return None
+    cause = build_cause(candidate, "c1", "root", 1.0, lang, result.timeline)
+    severity = _as_it_ages(row, _age(candidate, now, up_s))
+    return Finding(
+        id=row.id, severity=severity, component=row.component, subject=cause.gpu or (str(cause.pid) if cause.pid else "host"), title=cause.title,
+        detail=cause.explanation, cause=cause.id, action=cause.action, steps=cause.steps, observed=None, expected=None, evidence=cause.evidence,
+        gpu=cause.gpu if cause.gpu and _ADDRESS.fullmatch(cause.gpu) else None, gpu_index=cause.gpu_index, pid=cause.pid, time=cause.time,
+    )  # fmt: skip
+
+
+def _age(candidate: Candidate, now: float, up_s: float | None) -> float | None:
+    """Seconds since the last line that speaks of it; None where the log does not say when."""
+    moments = [m for s in candidate.supports for m in (s.last_moment, s.moment) if m is not None]
+    wall = [m.seconds for m in moments if m.clock == "wall"]
+    if wall:
+        return now - max(wall)
+    uptimes = [m.seconds for m in moments if m.clock != "wall"]
+    return up_s - max(uptimes) if uptimes and up_s is not None else None
+
+
+def _as_it_ages(row: LogFinding, age: float | None) -> str:
+    """The severity of what a log told some time ago: one step milder after fresh_s, no fault after ten times that."""
+    if age is None or age <= row.fresh_s:
+        return row.severity
+    return SEVERITIES[max(0, SEVERITIES.index(row.severity) - 1)] if age <= 10 * row.fresh_s else "info"
+
+
+def settled(findings: list[Finding]) -> list[Finding]:
+    """Each thing once, worst first; what another explains goes under it."""
+    unique: dict[tuple[str, str], Finding] = {}
+    for one in findings:
+        key = (one.id, one.gpu or one.subject)
+        held = unique.get(key)
+        if held is None or SEVERITIES.index(one.severity) > SEVERITIES.index(held.severity):
+            unique[key] = one
+    rows = {row.id: row for row in load_checks().checks}
+    kept: list[Finding] = []
+    implied: list[tuple[Finding, Finding]] = []
+    for one in unique.values():
+        by = _implying(one, list(unique.values()), rows)
+        if by is None:
+            kept.append(one)
+        else:
+            implied.append((one, by))
+    out = [_with_implied(one, [f for f, by in implied if by is one]) for one in kept]
+    return sorted(out, key=lambda f: -SEVERITIES.index(f.severity))
+
+
+def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Finding | None:
+    """The finding that explains this one: named by its row, or of the same cause on the same GPU and told by a row."""
+    row = rows.get(one.id)
+    for other in others:
+        if other is one:
+            continue
+        same = other.gpu == one.gpu or other.gpu is None or one.gpu is None
+        if row is not None and same and any(fnmatch.fnmatchcase(other.id, name) for name in row.implied_by):
+            return other
+        if row is None and other.id in rows and other.cause == one.cause and (one.gpu is None or other.gpu == one.gpu):
+            return other  # the log tells of what the device itself shows, too
+    return None
+
+
+def _with_implied(one: Finding, implied: list[Finding]) -> Finding:
+    if not implied:
+        return one
+    evidence = list(one.evidence)
+    for other in implied:
+        evidence += [place for place in other.evidence[:2] if place not in evidence]
+    return msgspec.structs.replace(one, implies=sorted({f.id for f in implied}), evidence=evidence[:8])

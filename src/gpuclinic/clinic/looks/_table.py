@@ -1,0 +1,11 @@
+"""All looks. A module is imported only when one of its looks is taken."""
+
+from __future__ import annotations
+
+from gpuclinic.clinic.looks._look import Look
+
+LOOKS: tuple[Look, ...] = (
+    Look("pci.bus", "bus:look_at_bus", required=True, sampled=True),
+    Look("gpu.nvml", "gpu:look_at_gpus", required=True, sampled=True),
+    Look("kernel.log", "kernel_log:look_at_kernel_log"),
+)

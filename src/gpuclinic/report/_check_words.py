@@ -1,0 +1,71 @@
+"""The words of the check's report, in both languages. A test keeps the two tables in step."""
+
+from __future__ import annotations
+
+EN: dict[str, str] = {
+    "verdict.ok": "FIT FOR WORK",
+    "verdict.warning": "WARNING",
+    "verdict.critical": "CRITICAL",
+    "verdict.unknown": "UNKNOWN",
+    "text.ok": "Nothing is wrong with what was looked at.",
+    "text.ok.limited": "Nothing is wrong with what could be looked at; {count} looks were not possible (below).",
+    "text.warning": "The server can go on working; have a look at this.",
+    "text.critical": "Put no work on this server until this is repaired.",
+    "text.unknown": "A look that is required was not possible, so nothing can be promised.",
+    "text.no_gpu": "No GPU here: no NVIDIA device stands on the PCI bus, and none was expected (--expect-gpus N says otherwise).",
+    "critical": "CRITICAL",
+    "warning": "WARNING",
+    "info": "INFO",
+    "now": "DO NOW",
+    "then": "If that is not enough, in this order",
+    "expected": "{observed} {unit}, expected {expected}",
+    "observed": "{observed} {unit}",
+    "implies": "This explains also: {ids}",
+    "cause": "cause {cause}",
+    "not_looked": "Not looked at",
+    "required": "required",
+    "looked": "Looked at ({count})",
+    "foot": "{host}: {count} checks in {seconds:.1f} s. gpuclinic explain {id} says more; -v shows all that was looked at.",
+    "foot.clean": "{host}: {count} checks in {seconds:.1f} s; -v shows all that was looked at.",
+    "more": "and {count} more lines of evidence (-v)",
+    "more.info": "and {count} notes that are no faults (-v)",
+    "list.looks": "What is looked at (for --only, --skip, --require)",
+    "list.deep": "only with --deep",
+    "list.checks": "What can be found",
+}
+ZH: dict[str, str] = {
+    "verdict.ok": "可以正常使用",
+    "verdict.warning": "警告",
+    "verdict.critical": "严重",
+    "verdict.unknown": "无法判断",
+    "text.ok": "已检查的各项均正常。",
+    "text.ok.limited": "能检查到的各项均正常；另有 {count} 项未能检查（见下）。",
+    "text.warning": "服务器可继续使用，但以下问题需要关注。",
+    "text.critical": "修复之前不要再往这台服务器上调度任务。",
+    "text.unknown": "有必查项未能检查，无法给出结论。",
+    "text.no_gpu": "本机没有 GPU：PCI 总线上没有 NVIDIA 设备，也没有声明应有的数量（可用 --expect-gpus N 指定）。",
+    "critical": "严重",
+    "warning": "警告",
+    "info": "提示",
+    "now": "立即处理",
+    "then": "若仍未解决，依次执行",
+    "expected": "实际 {observed} {unit}，应为 {expected}",
+    "observed": "实际 {observed} {unit}",
+    "implies": "同时解释了：{ids}",
+    "cause": "原因 {cause}",
+    "not_looked": "未能检查",
+    "required": "必查项",
+    "looked": "已检查（{count} 项）",
+    "foot": "{host}：{count} 项检查，用时 {seconds:.1f} 秒。gpuclinic explain {id} 查看说明；-v 列出全部检查项。",
+    "foot.clean": "{host}：{count} 项检查，用时 {seconds:.1f} 秒；-v 列出全部检查项。",
+    "more": "另有 {count} 行证据（-v）",
+    "more.info": "另有 {count} 条非故障提示（-v）",
+    "list.looks": "检查对象（可用于 --only、--skip、--require）",
+    "list.deep": "仅 --deep 时检查",
+    "list.checks": "可能发现的问题",
+}
+
+
+def check_words(lang: str) -> dict[str, str]:
+    """The table of a language."""
+    return ZH if lang == "zh" else EN

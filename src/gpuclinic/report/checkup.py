@@ -1,0 +1,155 @@
+"""How the answer of `check` looks on a terminal: verdict first, then each finding with evidence and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuclinic.report._check_words import check_words
+from gpuclinic.report._layout import columns
+from gpuclinic.report._page import Page
+from gpuclinic.report._view import place
+from gpuclinic.report.masking import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuclinic.clinic.checking import CheckAnswer
+    from gpuclinic.clinic.looks import Look
+    from gpuclinic.knowledge import CheckTables
+    from gpuclinic.model import Finding
+
+_BOLD, _DIM, _RED, _GREEN, _YELLOW, _CYAN = "1", "2", "31", "32", "33", "36"
+_COLOUR = {"ok": _GREEN, "warning": _YELLOW, "critical": _RED, "unknown": _YELLOW, "info": _CYAN}
+_EVIDENCE_SHOWN = 3
+_INFO_SHOWN = 5
+
+
+def check_text(answer: CheckAnswer, *, colour: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """The whole answer."""
+    page = Page(answer.lang, width, colour=colour)
+    w = check_words(answer.lang)
+    _headed(page, w[f"verdict.{answer.verdict}"], _COLOUR[answer.verdict], _verdict_text(answer, w))
+    shown = [f for f in answer.findings if f.severity != "info"]
+    notes = [f for f in answer.findings if f.severity == "info"]
+    for finding in shown:
+        _finding(page, finding, w, verbose=verbose)
+    for finding in notes if verbose else notes[:_INFO_SHOWN]:
+        _note(page, finding, w)
+    if not verbose and len(notes) > _INFO_SHOWN:
+        page.put(w["more.info"].format(count=len(notes) - _INFO_SHOWN), "", "", _DIM)
+    _gaps(page, answer, w)
+    if verbose and answer.looked_at:
+        page.section(w["looked"].format(count=len(answer.looked_at)))
+        page.put(", ".join(answer.looked_at).replace("-", "\u2011"), "  ")
+    page.blank()
+    foot = w["foot" if shown else "foot.clean"].format(
+        host=clean(answer.host or "?"),
+        count=len(answer.looked_at),
+        seconds=answer.seconds,
+        id=shown[0].id if shown else "",
+    )
+    page.put(foot, "", "", _DIM)
+    return page.text()
+
+
+def _verdict_text(answer: CheckAnswer, w: dict[str, str]) -> str:
+    if answer.verdict == "ok" and answer.not_looked_at:
+        return w["text.ok.limited"].format(count=len(answer.not_looked_at))
+    if answer.verdict == "unknown" and any(gap.check == "gpu.none" for gap in answer.not_looked_at):
+        return w["text.no_gpu"]
+    return w[f"text.{answer.verdict}"]
+
+
+def _headed(page: Page, head: str, code: str, text: str) -> str:
+    label = head + "  "
+    page.put(text, page.paint(head, _BOLD, code) + "  ", " " * columns(label), _BOLD)
+    return " " * columns(label)
+
+
+def _finding(page: Page, finding: Finding, w: dict[str, str], *, verbose: bool) -> None:
+    page.blank()
+    indent = "  "
+    head = w[finding.severity]
+    page.put(
+        clean(finding.title),
+        page.paint(head, _BOLD, _COLOUR[finding.severity]) + "  ",
+        " " * (columns(head) + 2),
+        _BOLD,
+    )
+    about = [f"[{finding.id}]"]
+    measured = _measured(finding, w)
+    if measured:
+        about.insert(0, measured)
+    if finding.gpu and finding.gpu not in finding.title:
+        about.insert(
+            0, f"GPU {finding.gpu}" + (f" (index {finding.gpu_index})" if finding.gpu_index is not None else "")
+        )
+    if finding.time:
+        about.insert(0, finding.time.replace("T", " ")[:19])
+    page.put(clean(" · ".join(about)), indent, indent)
+    if finding.detail:
+        page.put(clean(finding.detail), indent, indent, _DIM)
+    evidence = finding.evidence if verbose else finding.evidence[:_EVIDENCE_SHOWN]
+    for one in evidence:
+        page.put(f"{place(one)} | {clean(one.text)}", indent + "| ", indent + "| ", _CYAN)
+    if len(evidence) < len(finding.evidence):
+        page.put(w["more"].format(count=len(finding.evidence) - len(evidence)), indent, indent, _DIM)
+    if finding.implies:
+        page.put(w["implies"].format(ids=", ".join(finding.implies)), indent, indent, _DIM)
+    if finding.steps:
+        step = finding.steps[0]
+        page.put(
+            clean(step["text"]),
+            indent + page.paint(w["now"], _BOLD, _GREEN) + "  ",
+            indent + " " * (columns(w["now"]) + 2),
+        )
+        page.command(step.get("command", ""), indent + " " * (columns(w["now"]) + 2))
+    if verbose and len(finding.steps) > 1:
+        page.put(w["then"], indent, indent)
+        for number, step in enumerate(finding.steps[1:], 2):
+            page.put(clean(step["text"]), f"{indent}{number}. ")
+            page.command(step.get("command", ""), indent + "   ")
+
+
+def _measured(finding: Finding, w: dict[str, str]) -> str:
+    if not finding.observed or finding.observed.get("value") is None:
+        return ""
+    values = {"observed": finding.observed["value"], "unit": finding.observed.get("unit") or ""}
+    if finding.expected and finding.expected.get("value") is not None:
+        return (
+            w["expected"].format(expected=finding.expected["value"], **values).replace(" ,", ",").replace(" ，", "，")
+        )
+    return w["observed"].format(**values).strip()
+
+
+def _note(page: Page, finding: Finding, w: dict[str, str]) -> None:
+    page.blank()
+    page.put(
+        clean(f"{finding.title}  [{finding.id}]"), page.paint(w["info"], _CYAN) + "  ", " " * (columns(w["info"]) + 2)
+    )
+    for one in finding.evidence[:1]:
+        page.put(f"{place(one)} | {clean(one.text)}", "  | ", "  | ", _CYAN)
+
+
+def _gaps(page: Page, answer: CheckAnswer, w: dict[str, str]) -> None:
+    if not answer.not_looked_at:
+        return
+    page.section(w["not_looked"])
+    for gap in sorted(answer.not_looked_at, key=lambda g: not g.required):
+        mark = f" ({w['required']})" if gap.required else ""
+        page.item(clean(f"{gap.check}{mark}: {gap.why}"))
+
+
+def list_text(looks: Iterable[Look], tables: CheckTables, lang: str) -> str:
+    """All looks and findings, one a line."""
+    w = check_words(lang)
+    out = [w["list.looks"]]
+    out += [f"  {look.id}" + (f"  ({w['list.deep']})" if look.deep else "") for look in looks]
+    out += ["", w["list.checks"]]
+    suffix = "zh" if lang == "zh" else "en"
+    rows = [(row.id, getattr(row, f"title_{suffix}"), row.deep) for row in tables.checks]
+    width = max((len(identity) for identity, _, _ in rows), default=0)
+    for identity, title, deep in rows:
+        out.append(f"  {identity:<{width}}  {title}" + (f"  ({w['list.deep']})" if deep else ""))
+    out += [f"  {identity}" for identity in dict.fromkeys(row.id for row in tables.log_findings)]
+    return "\n".join(out) + "\n"
