@@ -15,7 +15,7 @@ NVIDIA = "0x10de"
 _DEVICES = "/sys/bus/pci/devices"
 
 
-def look_at_bus(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
+def look_at_bus(host: Asked, wanted: Wanted) -> Seen:
     """Facts `gpu_count` (tool "pci") and `pci_device` of each NVIDIA function that computes or switches."""
     seen = Seen()
     vendors = host.files(f"{_DEVICES}/*/vendor", 64)
