@@ -25,30 +25,64 @@ _WORTH_REBUILDING = 32 << 20
 _BLOCK = 1 << 18
 _BLOCKS_AHEAD = 8
 _SAMPLE = 512 << 10
+_STREAM_PIECE = 2 << 20
+_STREAM_SIZE = 64 << 20
+"""What a stream of which only 8 MiB are known is taken to hold, where it is weighed whether compiling is worth while."""
 
 
 class Scanned(NamedTuple):
-    """How large a file was, how many lines it has, what was counted only, and its last bytes."""
+    """How large a source was, how many lines it has, what was counted only, its last bytes, and why it ended early."""
 
     size: int
     lines: int
     skipped: dict[int, int]
     end: bytes
+    problem: str | None = None
+
+
+class _Region(NamedTuple):
+    """A part of a source that begins and ends with lines. full: everything is looked for in it (the first, the last)."""
+
+    start: int
+    stop: int
+    read_into: ReadInto
+    full: bool
 
 
 def scan_regions(handle: int, scanner: StreamScanner, maker: SignalMaker, advance: Callable[[int], None]) -> Scanned:
-    """Scans a regular file: its beginning and its end in full, the middle without what is mere progress.
+    """Scans a regular file: its beginning and its end in full, the middle without what is mere progress."""
+    size = os.fstat(handle).st_size
+    edges = _regions(handle, size)
+    regions = (
+        _Region(start, stop, _region_reader(handle, start, stop), number in (0, len(edges) - 1))
+        for number, (start, stop) in enumerate(edges)
+    )
+    lines, skipped = _scan(regions, size, scanner, maker, advance)
+    return Scanned(size, lines, skipped, os.pread(handle, _SAMPLE, max(0, size - _SAMPLE)))
+
+
+def scan_stream(
+    source: ReadInto, scanner: StreamScanner, maker: SignalMaker, advance: Callable[[int], None]
+) -> Scanned:
+    """Scans a stream likewise, in pieces that are held while they are scanned; a damaged one ends early."""
+    pieces = _Pieces(source)
+    lines, skipped = _scan(pieces.regions(), _STREAM_SIZE, scanner, maker, advance)
+    return Scanned(pieces.size, lines, skipped, pieces.end, pieces.problem)
+
+
+def _scan(
+    regions: Iterator[_Region], size: int, scanner: StreamScanner, maker: SignalMaker, advance: Callable[[int], None]
+) -> tuple[int, dict[int, int]]:
+    """Lines and what was counted only.
 
     The first region of the middle is scanned alone: the others, two at a time, go on with the habits it has learnt.
     """
-    size = os.fstat(handle).st_size
-    regions = _regions(handle, size)
     skipped: dict[int, int] = {}
     lines = 0
 
-    def scan_one(mine: StreamScanner, start: int, stop: int) -> SignalMaker:
+    def scan_one(mine: StreamScanner, region: _Region) -> SignalMaker:
         part = maker.twin()
-        for found in mine.scan(_region_reader(handle, start, stop), start):
+        for found in mine.scan(region.read_into, region.start):
             part.take(found)
         return part
 
@@ -60,22 +94,40 @@ def scan_regions(handle: int, scanner: StreamScanner, maker: SignalMaker, advanc
             skipped[number] = skipped.get(number, 0) + times
         advance(stop)
 
-    add(scan_one(scanner, *regions[0]), scanner.lines, scanner.skipped, regions[0][1])
-    middle = scanner.clone(scanner.reduced(size) if size > _WORTH_REBUILDING else None)
-    if len(regions) > 2:
-        add(scan_one(middle, *regions[1]), middle.lines, middle.skipped, regions[1][1])
-    for part, count, quiet, stop in _side_by_side(regions[2:-1], middle, scan_one):
-        add(part, count, quiet, stop)
-    if len(regions) > 1:
-        last = scanner.clone()
-        add(scan_one(last, *regions[-1]), last.lines, last.skipped, size)
-    return Scanned(size, lines, skipped, os.pread(handle, _SAMPLE, max(0, size - _SAMPLE)))
+    def alone(mine: StreamScanner, region: _Region) -> None:
+        add(scan_one(mine, region), mine.lines, mine.skipped, region.stop)
+
+    first = next(regions, None)
+    if first is None:
+        return 0, {}
+    alone(scanner, first)
+    second = next(regions, None)
+    if second is None:
+        return lines, skipped
+    last = second if second.full else None
+    if last is None:
+        middle = scanner.clone(scanner.reduced(size) if size > _WORTH_REBUILDING else None)
+        alone(middle, second)
+
+        def middles() -> Iterator[_Region]:
+            nonlocal last
+            for region in regions:
+                if region.full:
+                    last = region
+                    return
+                yield region
+
+        for part, count, quiet, stop in _side_by_side(middles(), middle, scan_one):
+            add(part, count, quiet, stop)
+    if last is not None:
+        alone(scanner.clone(), last)
+    return lines, skipped
 
 
 def _side_by_side(
-    regions: list[tuple[int, int]],
+    regions: Iterator[_Region],
     middle: StreamScanner,
-    scan_one: Callable[[StreamScanner, int, int], SignalMaker],
+    scan_one: Callable[[StreamScanner, _Region], SignalMaker],
 ) -> Iterator[tuple[SignalMaker, int, dict[int, int], int]]:
     """What regions hold, in their order, how many lines they have, what was counted only, and where they end."""
     from concurrent.futures import ThreadPoolExecutor
@@ -85,21 +137,22 @@ def _side_by_side(
     for _ in range(threads):
         free.put(middle.clone())
 
-    def scan_next(start: int, stop: int) -> tuple[SignalMaker, int, dict[int, int], int]:
+    def scan_next(region: _Region) -> tuple[SignalMaker, int, dict[int, int], int]:
         mine = free.get()
         try:
             mine.continues(middle)
-            part = scan_one(mine, start, stop)
-            return part, mine.lines, mine.skipped, stop
+            part = scan_one(mine, region)
+            return part, mine.lines, mine.skipped, region.stop
         finally:
             free.put(mine)
 
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[tuple[SignalMaker, int, dict[int, int], int]]] = deque()
-        todo = deque(regions)
-        while todo or waiting:
-            while todo and len(waiting) < threads + 1:
-                waiting.append(pool.submit(scan_next, *todo.popleft()))
+        for region in regions:
+            waiting.append(pool.submit(scan_next, region))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
             yield waiting.popleft().result()
 
 
@@ -145,34 +198,63 @@ def _region_reader(handle: int, start: int, stop: int) -> ReadInto:
     return read_into
 
 
-class Tail:
-    """Passes a stream on, and remembers its last bytes and whether it broke."""
+class _Pieces:
+    """Cuts a stream into regions that end with lines; the last one is small and looked at in full, as a file's is."""
 
-    def __init__(self, source: ReadInto, kept: int) -> None:
+    def __init__(self, source: ReadInto) -> None:
         self._source = source
-        self._kept = kept
-        self._pieces: deque[bytes] = deque()
-        self._held = 0
         self.size = 0
+        self.end = b""
         self.problem: str | None = None
 
-    def read_into(self, buffer: memoryview) -> int:
-        """Fills the buffer; a damaged stream ends early, and `problem` tells why."""
-        try:
-            got = self._source(buffer)
-        except DAMAGE as problem:
-            self.problem = str(problem) or type(problem).__name__
-            return 0
-        self.size += got
-        self._pieces.append(bytes(buffer[:got]))
-        self._held += got
-        while self._held - len(self._pieces[0]) >= self._kept:
-            self._held -= len(self._pieces.popleft())
-        return got
+    def _filled(self, view: memoryview, held: int) -> int:
+        """Reads until the buffer is full or the stream ends; returns how much it holds."""
+        while held < len(view):
+            try:
+                got = self._source(view[held:])
+            except DAMAGE as problem:
+                self.problem = str(problem) or type(problem).__name__
+                break
+            if not got:
+                break
+            held += got
+            self.size += got
+        return held
 
-    def text(self) -> bytes:
-        """The last bytes that went by."""
-        return b"".join(self._pieces)[-self._kept :]
+    def regions(self) -> Iterator[_Region]:
+        """Each piece, held as bytes of its own."""
+        buffer = bytearray(_STREAM_PIECE + _EDGE)
+        view = memoryview(buffer)
+        held = start = 0
+        while True:
+            held = self._filled(view, held)
+            ended = held < len(buffer)
+            wanted = held - _EDGE if ended else _STREAM_PIECE
+            cut = buffer.rfind(b"\n", 0, wanted) + 1 if wanted > 0 else 0
+            cut = cut or (0 if ended else _STREAM_PIECE)  # a line longer than a piece is cut
+            if cut:
+                yield _held(start, bytes(view[:cut]), full=start == 0)
+            start += cut
+            if ended:
+                self.end = bytes(view[max(0, held - _SAMPLE) : held])
+                if held > cut:
+                    yield _held(start, bytes(view[cut:held]), full=True)
+                return
+            view[: held - cut] = view[cut:held]
+            held -= cut
+
+
+def _held(start: int, data: bytes, *, full: bool) -> _Region:
+    at = 0
+
+    def read_into(buffer: memoryview) -> int:
+        nonlocal at
+        size = min(len(buffer), len(data) - at)
+        buffer[:size] = data[at : at + size]
+        at += size
+        return size
+
+    return _Region(start, start + len(data), read_into, full)
 
 
 def joined(head: bytes, rest: ReadInto) -> ReadInto:

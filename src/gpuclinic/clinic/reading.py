@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from gpuclinic.clinic.large import Tail, joined, parse_ahead, scan_regions
+from gpuclinic.clinic.large import joined, parse_ahead, scan_regions, scan_stream
 from gpuclinic.clinic.naming import Hosts
 from gpuclinic.model import Boot, Document, Fact, NotRead, ReadItem, Signal
 from gpuclinic.recognise import parsers
@@ -145,23 +145,17 @@ class Reader:
         self._scanner.reset()
         if item.plain is not None and plain is None and encoding.startswith("utf-8"):
             with item.plain.open("rb") as file:
-                size, lines, skipped, end = scan_regions(file.fileno(), self._scanner, maker, self._advance(item.path))
+                got = scan_regions(file.fileno(), self._scanner, maker, self._advance(item.path))
         else:
             source = transcoded(joined(head, parse_ahead(stream)), encoding)
-            tail = Tail(source if plain is None else unwrapped(source), _SAMPLE)
-            for found in self._scanner.scan(tail.read_into, adapt_at=HELD_WHOLE):
-                maker.take(found)
-                if self._progress is not None:
-                    self._progress(item.path, found.offset)
-            size, lines, skipped, end = tail.size, self._scanner.lines, self._scanner.skipped, tail.text()
-            end = end[end.find(b"\n") + 1 :]
-            for found in self._scanner.last_of_quiet(end):
-                maker.take(found._replace(line=lines - end.count(b"\n") + found.line))
-            if tail.problem is not None:
-                self.not_read.append(NotRead(item.path, f"the rest of it: {tail.problem}"))
-        self._parse_end(item.path, end, lines)
-        self._keep(item.path, maker, skipped, sample[: 1 << 16])
-        self.read.append(ReadItem(item.path, kind, item.size or size, lines))
+            got = scan_stream(
+                source if plain is None else unwrapped(source), self._scanner, maker, self._advance(item.path)
+            )
+            if got.problem is not None:
+                self.not_read.append(NotRead(item.path, f"the rest of it: {got.problem}"))
+        self._parse_end(item.path, got.end, got.lines)
+        self._keep(item.path, maker, got.skipped, sample[: 1 << 16])
+        self.read.append(ReadItem(item.path, kind, item.size or got.size, got.lines))
 
     def _advance(self, path: str) -> Callable[[int], None]:
         def advance(offset: int) -> None:

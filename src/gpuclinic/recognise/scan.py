@@ -71,7 +71,6 @@ class StreamScanner:
         self._quietable = quietable
         self._part = part
         self._buffer: mmap.mmap | None = None
-        self._full: Engine | None = None
         self.lines = 0
         self._scanned = 0
         self._begin()
@@ -127,33 +126,8 @@ class StreamScanner:
         }
         return (engine or self._engine).reduced(self.quiet, strict) if strict else engine
 
-    def adapt(self) -> None:
-        """Goes on with an engine fit for the rest of a long stream, until the next reset."""
-        engine = self.reduced()
-        if engine is not None:
-            self._full = self._full or self._engine
-            self._engine = engine
-            quiet, skipped = self.quiet, self.skipped
-            self._begin()
-            self._habits.skipped = skipped
-            for number in quiet:
-                self._silence(number)
-
-    def last_of_quiet(self, end: bytes) -> Iterator[Found]:
-        """The lines of what was not looked for in the end of a stream, numbered from the end's first whole line on."""
-        quiet = self.quiet if self._full is None else self.quiet | self._quietable
-        if not quiet:
-            return
-        twin = StreamScanner((self._full or self._engine).clone(), self._confirmer)
-        for found in twin.scan_bytes(end):
-            matches = [match for match in found.matches if match[0] in quiet]
-            if matches:
-                yield found._replace(matches=matches)
-
     def reset(self) -> None:
         """Forgets what the last source held."""
-        if self._full is not None:
-            self._engine, self._full = self._full, None
         self._begin()
         self.lines = 0
         self._scanned = 0
@@ -170,8 +144,8 @@ class StreamScanner:
             at = stop if chunk.endswith(b"\n") or stop == len(data) else stop - _OVERLAP
         yield from self._late()
 
-    def scan(self, read_into: ReadInto, base: int = 0, adapt_at: int | None = None) -> Iterator[Found]:
-        """Yields the lines of a stream that match. base: its offset in the source. adapt_at: offset to `adapt` at."""
+    def scan(self, read_into: ReadInto, base: int = 0) -> Iterator[Found]:
+        """Yields the lines of a stream that match. base: its offset in the source."""
         if self._buffer is None:  # page-aligned: read() into it copies several times faster than into malloc'd memory
             self._buffer = mmap.mmap(-1, CHUNK)
         buffer = self._buffer
@@ -202,9 +176,6 @@ class StreamScanner:
                     buffer.move(0, step, rest)
                 held = rest
                 offset += step
-                if adapt_at is not None and offset >= adapt_at:
-                    self.adapt()
-                    adapt_at = None
             yield from self._late()
         finally:
             view.release()
