@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .skus import Sku
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from .skus import Sku
 
 Value = str | int | float
 

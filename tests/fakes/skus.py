@@ -61,7 +61,7 @@ class Sku:
     @property
     def open_module(self) -> bool:
         """Whether a current driver uses the open kernel module for it (Turing and newer)."""
-        return (self.architecture >= 6 and self.key not in ("t4",)) or self.architecture >= 7
+        return self.architecture >= 6
 
 
 @functools.cache

@@ -1,0 +1,141 @@
+"""The commands of a fake server: small sh scripts that print files rendered from its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import logs, pci, smi
+from .driver_files import dkms_status, modinfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .machine import Machine
+    from .nodes import Nodes
+    from .scenario import Scenario
+    from .skus import Sku
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints and how it ends."""
+
+    text: str
+    code: int = 0
+    to_error: bool = False
+
+
+Answers = dict[str, dict[str, Answer]]  # command to (pattern of its arguments to answer), the first that fits
+
+
+def _smi(machine: Machine, sku: Sku, scenario: Scenario) -> dict[str, Answer]:
+    init = int(scenario.get("init", "0"))
+    if init:
+        return {
+            "*": Answer(
+                smi.INIT_MESSAGES.get(init, f"Failed to initialize NVML: error {init}\n"), min(255, init)
+            )
+        }
+    if not smi.shown(scenario):
+        return {"*": Answer("No devices were found\n", 6)}
+    lost = any(scenario.of(gpu, "lost", "0") != "0" for gpu in smi.shown(scenario))
+    xml = Answer(smi.query_xml(scenario, sku, machine.now), 15 if lost else 0)
+    version = (f"NVIDIA-SMI version  : {machine.user_space}\nNVML version        : {machine.user_space.rsplit('.', 1)[0]}\n"
+               f"DRIVER version      : {scenario['driver_version']}\nCUDA Version        : {int(scenario['cuda_version']) // 1000}.0\n")  # fmt: skip
+    return {"*topo*": Answer(smi.topo(scenario)), "*--version*": Answer(version), "*-q*-x*|*-x*-q*|*--query*--xml*": xml, "*-L*": Answer(smi.listing(scenario, sku), 15 if lost else 0),
+            "": Answer(smi.table(scenario, sku, machine.now), 15 if lost else 0)}  # fmt: skip
+
+
+def _journal(machine: Machine) -> dict[str, Answer]:
+    answers = {"*--list-boots*": Answer(logs.list_boots(machine))}
+    for back in range(len(machine.earlier_boots), 0, -1):
+        answers[f"*-b*-{back}*|*--boot=-{back}*"] = Answer(logs.earlier_journal(machine, back))
+    return answers | {"*-o*json*|*--output=json*": Answer(logs.journal_json(machine)), "*short-iso*": Answer(logs.journal_iso(machine)),
+                      "*-k*|*--dmesg*|*_TRANSPORT=kernel*": Answer(logs.journal(machine)), "*": Answer(logs.journal(machine))}  # fmt: skip
+
+
+def _ipmitool(machine: Machine) -> dict[str, Answer]:
+    sdr = "".join(f"{sensor.name:<16} | {sensor.value:<17} | {sensor.status}\n" for sensor in machine.sensors)
+    rows = "".join(f"{number:4x} | {text}\n" for number, text in enumerate(machine.sel, 1)) or "SEL has no entries\n"
+    power = f"\n    Instantaneous power reading:              {machine.power_w:>8} Watts\n    Minimum during sampling period:           {machine.power_w - 90:>8} Watts\n    Maximum during sampling period:           {machine.power_w + 200:>8} Watts\n    Average power reading over sample period: {machine.power_w:>8} Watts\n    Power reading state is:                   activated\n\n"
+    return {
+        "*sel*": Answer(rows),
+        "*dcmi*power*": Answer(power),
+        "*sdr*|*sensor*": Answer(sdr),
+        "*": Answer("Invalid command\n", 1, to_error=True),
+    }
+
+
+def answers_of(machine: Machine, sku: Sku, scenario: Scenario) -> Answers:
+    """All answers; those of ``machine.answers`` come first."""
+    kernels = [kernel for kernel in {machine.next_kernel, *machine.module_files} if kernel != machine.kernel]
+    infos = {f"*-k*{kernel}*": Answer(*modinfo(machine, kernel)) for kernel in kernels}
+    text, code = modinfo(machine, machine.kernel)
+    answers: Answers = {
+        "nvidia-smi": _smi(machine, sku, scenario), "journalctl": _journal(machine), "ipmitool": _ipmitool(machine),
+        "dmesg": {"*-T*|*--ctime*": Answer(logs.dmesg_time(machine)), "*": Answer(logs.dmesg(machine))},
+        "dkms": {"*": Answer(dkms_status(machine))}, "modinfo": {**infos, "*nvidia*": Answer(text, code, to_error=bool(code)), "*": Answer("", 1)},
+        "lspci": {"*": Answer(pci.lspci(machine.bus))}, "mokutil": {"*": Answer(f"SecureBoot {'enabled' if machine.secure_boot else 'disabled'}\n")},
+        "uname": {"*-r*": Answer(f"{machine.kernel}\n"), "*-m*": Answer(f"{machine.arch}\n"), "*": Answer(f"Linux {machine.hostname} {machine.kernel} #52-Ubuntu SMP {machine.arch} GNU/Linux\n")},
+    }  # fmt: skip
+    for (command, pattern), (reply, status) in machine.answers.items():
+        answers[command] = {pattern: Answer(reply, status), **answers.get(command, {})}
+    return answers
+
+
+SYSTEMCTL = """\
+        d="${0%/*}/../answers/systemctl"; verb=; units=; worst=0
+        for a; do case "$a" in -*) ;; is-active|is-enabled|is-failed|show|status|list-units|cat) [ "$verb" ] && units="$units $a" || verb=$a;; *) units="$units $a";; esac; done
+        [ "$verb" = list-units ] && { cat "$d/list-units"; exit 0; }
+        for u in $units; do
+            f="$d/${u%.service}"; [ -f "$f" ] || f="$d/unknown"
+            while IFS= read -r line; do case "$line" in ActiveState=*) active=${line#*=};; UnitFileState=*) enabled=${line#*=};; esac; done <"$f"
+            case "$verb" in
+            is-active) echo "$active"; [ "$active" = active ] || worst=3;;
+            is-failed) echo "$active"; [ "$active" = failed ] || worst=1;;
+            is-enabled) echo "$enabled"; [ "$enabled" = enabled ] || worst=1;;
+            show) cat "$f"; echo;;
+            status) echo "● $u.service - $u"; echo "     Loaded: loaded (/usr/lib/systemd/system/$u.service; $enabled; preset: enabled)"; echo "     Active: $active since Fri 2026-11-20 08:00:00 UTC; 10 days ago"; [ "$active" = active ] || worst=3;;
+            esac
+        done
+        exit $worst
+"""
+
+
+def render_commands(machine: Machine, sku: Sku, scenario: Scenario) -> Nodes:
+    """Scripts under bin/ and what they print under answers/."""
+    nodes: Nodes = {}
+    for command, replies in answers_of(machine, sku, scenario).items():
+        cases = ""
+        for number, (pattern, answer) in enumerate(replies.items()):
+            nodes[f"answers/{command}/{number}"] = answer.text
+            cases += f'    {pattern.replace("**", "*") or chr(39) * 2}) cat "$d/{number}"{" >&2" if answer.to_error else ""}; exit {answer.code};;\n'
+        nodes[f"bin/{command}"] = _script(
+            machine,
+            command,
+            f'd="${{0%/*}}/../answers/{command}"\ncase "$*" in\n{cases}    esac\necho "{command}: this fake does not know: $*" >&2; exit 64\n',
+        )
+    nodes["bin/systemctl"] = _script(machine, "systemctl", SYSTEMCTL)
+    failed = ""
+    for unit, state in machine.units.items():
+        nodes[f"answers/systemctl/{unit}"] = "".join(
+            f"{key}={value}\n" for key, value in {"Id": f"{unit}.service", **state}.items()
+        )
+        if state["ActiveState"] == "failed":
+            failed += f"● {unit}.service loaded failed failed {unit}\n"
+    nodes["answers/systemctl/unknown"] = "LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\n"
+    nodes["answers/systemctl/list-units"] = f"  UNIT LOAD ACTIVE SUB DESCRIPTION\n{failed}\n0 loaded units listed.\n"
+    return nodes
+
+
+def _script(machine: Machine, command: str, body: str) -> str:
+    hang = f"sleep {machine.hangs[command]}\n" if command in machine.hangs else ""
+    return f"#!/bin/sh\n{hang}{body}"
+
+
+def make_executable(folder: Path) -> None:
+    """Sets the mode of the scripts."""
+    for path in folder.iterdir():
+        if not path.stat().st_mode & 0o100:
+            path.chmod(0o755)
