@@ -32,11 +32,7 @@ Answers = dict[str, dict[str, Answer]]  # command to (pattern of its arguments t
 def _smi(machine: Machine, sku: Sku, scenario: Scenario) -> dict[str, Answer]:
     init = int(scenario.get("init", "0"))
     if init:
-        return {
-            "*": Answer(
-                smi.INIT_MESSAGES.get(init, f"Failed to initialize NVML: error {init}\n"), min(255, init)
-            )
-        }
+        return {"*": Answer(smi.INIT_MESSAGES.get(init, f"Failed to initialize NVML: error {init}\n"), min(255, init))}
     if not smi.shown(scenario):
         return {"*": Answer("No devices were found\n", 6)}
     lost = any(scenario.of(gpu, "lost", "0") != "0" for gpu in smi.shown(scenario))

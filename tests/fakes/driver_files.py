@@ -151,9 +151,11 @@ def modinfo(machine: Machine, kernel: str) -> tuple[str, int]:
         return "modinfo: ERROR: Module nvidia not found.\n", 1
     signer = f"sig_id:         PKCS#7\nsigner:         {machine.module_signer}\n" if machine.module_signer else ""
     return (
-        (f"filename:       /lib/modules/{kernel}/updates/dkms/nvidia.ko\nimport_ns:      DMA_BUF\nalias:          char-major-195-*\n"
-        f"version:        {machine.module_files[kernel]}\nsupported:      external\nlicense:        {'Dual MIT/GPL' if machine.open_module else 'NVIDIA'}\n"
-        f"firmware:       nvidia/{machine.module_files[kernel]}/gsp_tu10x.bin\nsrcversion:     6E4B2A0F0C2B5D1E7A9C3F4\n"
-        f"depends:        \nretpoline:      Y\nname:           nvidia\nvermagic:       {kernel} SMP preempt mod_unload modversions \n{signer}"),
+        (
+            f"filename:       /lib/modules/{kernel}/updates/dkms/nvidia.ko\nimport_ns:      DMA_BUF\nalias:          char-major-195-*\n"
+            f"version:        {machine.module_files[kernel]}\nsupported:      external\nlicense:        {'Dual MIT/GPL' if machine.open_module else 'NVIDIA'}\n"
+            f"firmware:       nvidia/{machine.module_files[kernel]}/gsp_tu10x.bin\nsrcversion:     6E4B2A0F0C2B5D1E7A9C3F4\n"
+            f"depends:        \nretpoline:      Y\nname:           nvidia\nvermagic:       {kernel} SMP preempt mod_unload modversions \n{signer}"
+        ),
         0,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from typing import TYPE_CHECKING
 
@@ -42,7 +41,7 @@ class Scenario(dict[str, str]):
         """Writes the file whole, with a new time, so that the library reads it again."""
         temporary = path.with_name(path.name + ".new")
         temporary.write_text("".join(f"{key}={value}\n" for key, value in self.items()), encoding="utf-8")
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def gpu_uuid(sku: Sku, index: int) -> str:

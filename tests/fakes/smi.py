@@ -412,3 +412,50 @@ def table(scenario: Scenario, sku: Sku, now: float) -> str:
         )
         + "+-----------------------------------------------------------------------------------------+\n"
     )
+
+
+def links_of(scenario: Scenario, gpu: int) -> list[dict[str, str]]:
+    """Per NVLink of a GPU: state, speed and error counters, a link's own line before that of all its links."""
+    card = Card(scenario, gpu)
+    found = []
+    for link in range(int(card.number("nvlink.count"))):
+        keys = ("state", "speed", "replay", "recovery", "crc_flit", "crc_data")
+        found.append({key: card.raw(f"nvlink.{link}.{key}") or card.raw(f"nvlink.{key}") for key in keys})
+    return found
+
+
+def nvlink(scenario: Scenario, sku: Sku, *, errors: bool) -> str:
+    """`nvidia-smi nvlink -s`, or with errors `nvidia-smi nvlink -e`."""
+    text = ""
+    for index, gpu in enumerate(shown(scenario)):
+        text += f"GPU {index}: {sku.name} (UUID: {scenario.of(gpu, 'uuid')})\n"
+        links = links_of(scenario, gpu)
+        if not links:
+            text += "Device does not have or support Nvlink\n"
+        elif all(link["state"] != "1" for link in links):
+            text += "NVML: Unable to retrieve Nvlink information as all links are inActive\n"
+            continue
+        for number, link in enumerate(links):
+            if errors and link["state"] == "1":
+                for word, key in (("Replay", "replay"), ("Recovery", "recovery"), ("CRC", "crc_flit")):
+                    text += f"\t Link {number}: {word} Errors: {link[key] or 0}\n"
+            elif link["state"] == "1":
+                text += f"\t Link {number}: {int(link['speed'] or 0) / 1000:.3f} GB/s\n"
+            else:
+                text += f"\t Link {number}: <inactive>\n"
+    return text
+
+
+def p2p(scenario: Scenario) -> str:
+    """`nvidia-smi topo -p2p r`."""
+    gpus = shown(scenario)
+    words = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS"}
+    text = " \t" + "\t".join(f"GPU{index}" for index in range(len(gpus))) + "\n"
+    for index, gpu in enumerate(gpus):
+        one = Card(scenario, gpu)
+        cells = ["X" if gpu == other else words[int(one.number(f"p2p.{other}") or one.number("p2p"))] for other in gpus]
+        text += f" GPU{index}\t" + "\t".join(cells) + "\n"
+    return (
+        text
+        + "\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n  GNS  = GPU not supported\n  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown\n"
+    )
