@@ -215,7 +215,7 @@ def tar_items(stream: io.BufferedReader, path: str, depth: int, budget: Budget) 
                 if member.issym() or member.islnk():
                     links += 1
                     continue
-                reason = _refusal(member, name)
+                reason = tar_refusal(member, name)
                 if reason is not None or name is None:
                     yield NotRead(f"{path}!/{shown_name(member.name)}", reason or "")
                     continue
@@ -231,7 +231,8 @@ def tar_items(stream: io.BufferedReader, path: str, depth: int, budget: Budget) 
         yield NotRead(path, f"{links} links inside the archive were not followed")
 
 
-def _refusal(member: tarfile.TarInfo, name: str | None) -> str | None:
+def tar_refusal(member: tarfile.TarInfo, name: str | None) -> str | None:
+    """Why a member of a tar archive is not read; None where it is."""
     if name is None:
         return "its name leads out of the archive"
     if not member.isreg():
@@ -322,7 +323,7 @@ def nested(item: Item, depth: int = DEEPEST, budget: Budget | None = None) -> It
         yield NotRead(item.path, str(problem) or type(problem).__name__)
         return
     kind = compression(head)
-    packed = kind is not None or _is_tar(head) or head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+    packed = kind is not None or is_tar(head) or head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
     if not packed:
         if item.plain is not None:
             stream.close()
@@ -335,7 +336,7 @@ def nested(item: Item, depth: int = DEEPEST, budget: Budget | None = None) -> It
             yield NotRead(item.path, "packed too deeply")
         elif kind is not None:
             yield from _unpacked(item, stream, kind, depth, budget)
-        elif _is_tar(head):
+        elif is_tar(head):
             yield from tar_items(stream, item.path, depth - 1, budget)
         else:
             yield from _zip(item, stream, depth, budget)
@@ -351,7 +352,7 @@ def _unpacked(item: Item, stream: io.BufferedReader, kind: str, depth: int, budg
         yield NotRead(item.path, f"cannot be unpacked: {problem or type(problem).__name__}")
         return
     with inner:
-        if _is_tar(head):
+        if is_tar(head):
             yield from tar_items(inner, item.path, depth - 1, budget)
         elif compression(head) is not None:
             yield from nested(Item(item.path, None, _giver(inner)), depth - 1, budget)
@@ -374,5 +375,6 @@ def _zip(item: Item, stream: io.BufferedReader, depth: int, budget: Budget) -> I
         yield from zip_items(io.BytesIO(held), item.path, depth - 1, budget)
 
 
-def _is_tar(head: bytes) -> bool:
+def is_tar(head: bytes) -> bool:
+    """The first bytes are those of a tar archive."""
     return len(head) > 262 and head[257:262] == b"ustar"

@@ -7,17 +7,23 @@ import fnmatch
 import json
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuclinic.model import UserError
 from gpuclinic.observe._file_child import read_regular, stat_of
 from gpuclinic.observe.asking import MOST_BYTES, Answer, slug
+from gpuclinic.observe.replay import ANSWERS, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from tempfile import TemporaryDirectory
 
 _MOST_FILES = 50_000
+_SAME_WITH_ANY_OPTIONS = frozenset({"dmesg"})
+"""Programs whose options change the look of what they print, not what it is about: commands/dmesg.txt answers for all of them."""
+_MOST_TEXT = 8 << 20
+_MOST_TEXTS = 64 << 20
 
 
 class Snapshot:
@@ -25,14 +31,23 @@ class Snapshot:
 
     live = False
 
-    def __init__(self, folder: Path) -> None:
+    samples = 1
+    """Made by hand, it holds one moment."""
+
+    def __init__(
+        self, folder: Path, label: str | None = None, temporary: TemporaryDirectory[str] | None = None
+    ) -> None:
         self._folder = folder.resolve()
-        self.label = folder.name
+        self._temporary = temporary
+        self._given: set[str] = set()
+        self.label = label or folder.name
         inside = self._folder / "root"
         self._root = inside if inside.is_dir() else self._folder
-        self._about = self._own("snapshot.json").json()
+        self.about = self._own("snapshot.json").json()
 
     def _own(self, name: str) -> Answer:
+        if (self._folder / name).is_symlink():
+            return Answer(name, why="a link", code=errno.ELOOP)
         return self._read(self._folder / name, name, MOST_BYTES * 64, end=False)
 
     def _inside(self, path: str) -> Path:
@@ -65,6 +80,7 @@ class Snapshot:
     def file(self, path: str, most: int = MOST_BYTES, *, end: bool = False) -> Answer:
         """A file under root/."""
         question = f"file {path}"
+        self._given.add(f"root{path}")
         try:
             return self._read(self._inside(path), question, most, end=end)
         except OSError as problem:
@@ -143,14 +159,16 @@ class Snapshot:
         name = slug(argv).lower()
         folder = self._folder / "commands"
         try:
-            names = sorted(os.listdir(folder))
+            names = [] if folder.is_symlink() else sorted(os.listdir(folder))
         except OSError:
             names = []
+        same = {name, *([argv[0].lower()] if argv[0] in _SAME_WITH_ANY_OPTIONS else [])}
         for candidate in names:
             stem, _, ending = candidate.rpartition(".")
-            if candidate.lower() == name or (stem.lower() == name and len(ending) <= 4):
+            if candidate.lower() in same or (stem.lower() in same and len(ending) <= 4):
                 status = os.lstat(folder / candidate)
                 if stat.S_ISREG(status.st_mode):
+                    self._given.add(f"commands/{candidate}")
                     return self._read(folder / candidate, question, most, end=False)
         return Answer(question, why="not in the snapshot", code=errno.ENOENT)
 
@@ -166,7 +184,7 @@ class Snapshot:
 
     def clock(self) -> float:
         """When the snapshot was made, as far as it tells."""
-        when = self._about.get("time", self._about.get("taken_at"))
+        when = self.about.get("time", self.about.get("taken_at"))
         if isinstance(when, (int, float)):
             return float(when)
         import datetime as dt
@@ -181,12 +199,82 @@ class Snapshot:
     def wait(self, seconds: float) -> None:
         """Time does not pass here."""
 
+    def texts(self) -> Iterator[tuple[str, Answer]]:
+        """All logs and outputs of commands in it that nobody has asked for by name, each as it is shown and its content."""
+        left = _MOST_TEXTS
+        for name in self._unread():
+            place = self._folder / name
+            if place.is_symlink() or left <= 0:
+                continue
+            answer = self._read(place, name, min(_MOST_TEXT, left), end=True)
+            left -= len(answer.data)
+            if answer.data:
+                yield name, answer
+
+    def _unread(self) -> Iterator[str]:
+        for top in ("commands", "root/var/log"):
+            start = self._inside("/var/log") if top.startswith("root/") else self._folder / top
+            for folder, folders, names in os.walk(start) if not start.is_symlink() else ():
+                folders.sort()
+                for name in sorted(names)[:_MOST_FILES]:
+                    path = str((Path(folder) / name).relative_to(self._folder))
+                    if path not in self._given:
+                        yield path
+
     def close(self) -> None:
-        """Nothing runs here."""
+        """Removes what was unpacked for it."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
 
-def open_snapshot(path: Path) -> Snapshot:
-    """The snapshot at a path."""
+def open_snapshot(path: Path) -> Snapshot | Replay:
+    """The snapshot at a path: a folder, or an archive of one (unpacked into a private folder that `close` removes).
+
+    UserError: there is nothing like a snapshot, or the archive is refused.
+    """
     if path.is_dir():
-        return Snapshot(path)
-    raise UserError(f"{path}: not a snapshot folder")
+        return _opened(path, path.name, None)
+    if not path.is_file():
+        raise UserError(f"{path}: neither a folder nor an archive")
+    from gpuclinic.observe.unpacking import unpacked
+
+    folder, refused = unpacked(path)
+    try:
+        return _opened(Path(folder.name), path.name, folder, refused)
+    except BaseException:
+        folder.cleanup()
+        raise
+
+
+def _opened(
+    path: Path, label: str, temporary: TemporaryDirectory[str] | None, refused: list[str] | None = None
+) -> Snapshot | Replay:
+    folder = snapshot_folder(path)
+    if folder is None:
+        told = f" ({refused[0]})" if refused else ""
+        raise UserError(f"{label}: no snapshot: neither root/ nor commands/ nor {ANSWERS} in it{told}")
+    if not (folder / ANSWERS).is_file():
+        return Snapshot(folder, label, temporary)
+    about = Snapshot(folder).about
+    return Replay(folder, str(about.get("host") or label), about, temporary)
+
+
+_MARKS = (ANSWERS, "root", "commands", "nvml.json")
+_OF_A_DISK = ("etc", "proc", "sys", "var")
+_DEEPEST = 3
+
+
+def snapshot_folder(path: Path) -> Path | None:
+    """The folder at or below a path that holds a snapshot or is the root of a disk; None where there is none."""
+    level = [path]
+    for _ in range(_DEEPEST):
+        for folder in level:
+            if any((folder / mark).exists() and not (folder / mark).is_symlink() for mark in _MARKS):
+                return folder
+        below: list[Path] = []
+        for folder in level:
+            if any((folder / name).is_dir() for name in _OF_A_DISK):
+                return folder
+            below += [step for step in sorted(folder.iterdir())[:200] if step.is_dir() and not step.is_symlink()]
+        level = below[:1000]
+    return None

@@ -1,0 +1,185 @@
+"""An archive of a snapshot unpacked into a private folder: read once, in order, under caps; nothing in it reaches outside."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from gpuclinic.model import UserError
+from gpuclinic.observe.archives import (
+    DAMAGE,
+    LARGEST_RATIO,
+    RATIO_FLOOR,
+    Budget,
+    Careful,
+    buffered,
+    compression,
+    decompressed,
+    is_tar,
+    problem_of,
+    safe_name,
+    shown_name,
+    tar_refusal,
+)
+
+if TYPE_CHECKING:
+    import io
+    import tarfile
+    import zipfile
+
+MOST_UNPACKED = 1 << 30
+MOST_FILES = 50_000
+_LONGEST_LINK = 4096
+
+
+class _Taker:
+    """Writes members below a folder; links come last, so that none is ever written through."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._links: list[tuple[str, str]] = []
+        self.left = MOST_UNPACKED
+        self.members = MOST_FILES
+        self.refused: list[str] = []
+
+    def counts(self) -> None:
+        """One more member; UserError where there are too many."""
+        self.members -= 1
+        if self.members < 0:
+            raise UserError(f"more than {MOST_FILES} files: refused as a snapshot")
+
+    def file(self, name: str, stream: BinaryIO) -> None:
+        """A regular file."""
+        place = self._folder / name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            self.refused.append(f"{name}: {problem.strerror or problem}")
+            return
+        with os.fdopen(handle, "wb") as out:
+            while piece := stream.read(1 << 18):
+                self.left -= len(piece)
+                if self.left < 0:
+                    raise UserError(f"unpacks to more than {MOST_UNPACKED >> 20} MiB: refused as a snapshot")
+                out.write(piece)
+
+    def link(self, name: str, target: str) -> None:
+        """A symbolic link of the examined machine; the snapshot resolves it inside root/."""
+        if "root" in name.split("/")[:-1] and len(target) <= _LONGEST_LINK:
+            self._links.append((name, target))
+        else:
+            self.refused.append(f"{name}: a link")
+
+    def make_links(self) -> None:
+        """Makes the links where nothing else stands."""
+        made: set[str] = set()
+        for name, target in self._links:
+            above = {"/".join(name.split("/")[:count]) for count in range(1, name.count("/") + 1)}
+            place = self._folder / name
+            if above & made or os.path.lexists(place):
+                self.refused.append(f"{name}: a link where something else stands")
+                continue
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                place.symlink_to(target)
+            except (OSError, ValueError) as problem:
+                self.refused.append(f"{name}: {problem}")
+                continue
+            made.add(name)
+
+
+def unpacked(path: Path) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
+    """A private folder with what the archive holds, and what of it was refused and why. UserError: no archive, damaged, or a bomb."""
+    folder = tempfile.TemporaryDirectory(prefix="gpuclinic-")
+    taker = _Taker(Path(folder.name))
+    try:
+        with path.open("rb") as file:
+            stream = buffered(file)
+            head = stream.peek(512)[:512]
+            if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+                _zip(file, taker)
+            else:
+                _tar(stream, head, path.stat().st_size, taker)
+        taker.make_links()
+    except UserError as problem:
+        folder.cleanup()
+        raise UserError(f"{path}: {problem}") from None
+    except DAMAGE as problem:
+        folder.cleanup()
+        raise UserError(f"{path}: cannot be unpacked: {problem or type(problem).__name__}") from None
+    except BaseException:
+        folder.cleanup()
+        raise
+    return folder, taker.refused
+
+
+def _tar(stream: io.BufferedReader, head: bytes, size: int, taker: _Taker) -> None:
+    import tarfile
+
+    budget = Budget()
+    kind = compression(head)
+    inner = decompressed(cast("BinaryIO", stream), kind, size, budget) if kind is not None else stream
+    if not is_tar(inner.peek(512)[:512]):
+        raise UserError(f"no archive of a snapshot ({problem_of(inner) or 'no tar or zip'})")
+    try:
+        with tarfile.open(fileobj=inner, mode="r|", errorlevel=0) as archive:
+            for member in archive:
+                taker.counts()
+                _tar_member(archive, member, taker)
+    except tarfile.TarError as problem:
+        raise UserError(f"damaged or cut short: {problem_of(inner) or problem}") from None
+    if problem_of(inner) is not None:
+        raise UserError(str(problem_of(inner)))
+
+
+def _tar_member(archive: tarfile.TarFile, member: tarfile.TarInfo, taker: _Taker) -> None:
+    name = safe_name(member.name)
+    if member.isdir():
+        return
+    if member.issym() and name:
+        taker.link(name, member.linkname)
+        return
+    reason = "a link" if member.islnk() else tar_refusal(member, name)
+    if reason is not None or not name:
+        taker.refused.append(f"{shown_name(member.name)}: {reason or 'no name'}")
+        return
+    file = archive.extractfile(member)
+    if file is not None:
+        taker.file(name, cast("BinaryIO", file))
+
+
+def _zip(file: BinaryIO, taker: _Taker) -> None:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                taker.counts()
+                if not member.is_dir():
+                    _zip_member(archive, member, taker)
+    except zipfile.BadZipFile as problem:
+        raise UserError(f"damaged or cut short: {problem}") from None
+
+
+def _zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, taker: _Taker) -> None:
+    import zipfile
+
+    name = safe_name(member.filename)
+    if not name:
+        taker.refused.append(f"{shown_name(member.filename)}: its name leads out of the archive")
+    elif member.flag_bits & 1:
+        taker.refused.append(f"{name}: encrypted")
+    elif member.file_size > max(RATIO_FLOOR, member.compress_size * LARGEST_RATIO):
+        raise UserError(f"{name} unpacks to far more than it holds: refused as a bomb")
+    elif (member.external_attr >> 28) == 0xA:
+        target = archive.read(member)[: _LONGEST_LINK + 1] if member.file_size <= _LONGEST_LINK else b"/"
+        taker.link(name, target.decode("utf-8", "replace"))
+    else:
+        opened = archive.open(member)
+        stream = buffered(Careful(opened, Budget(), member.compress_size, (zipfile.BadZipFile,)))
+        taker.file(name, cast("BinaryIO", stream))
+        if problem_of(stream) is not None:
+            raise UserError(f"{name}: {problem_of(stream)}")
