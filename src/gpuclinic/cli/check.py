@@ -25,7 +25,7 @@ def run_check(options: argparse.Namespace) -> int:
     """Looks, judges, prints."""
     if options.list:
         return _print_list(options)
-    from gpuclinic.clinic.checking import CheckOptions, check
+    from gpuclinic.clinic.checking import CheckOptions, as_recorded, check
 
     wanted = CheckOptions(
         deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
@@ -33,9 +33,9 @@ def run_check(options: argparse.Namespace) -> int:
         psu_watts=options.psu_watts, lang=chosen_language(options),
     )  # fmt: skip
     host = host_of(options)
-    progress = _progress() if sys.stderr is not None and sys.stderr.isatty() else None
+    progress = looking_at() if sys.stderr is not None and sys.stderr.isatty() else None
     try:
-        answer = check(host, wanted, progress)
+        answer = check(host, as_recorded(host, wanted), progress)
     finally:
         host.close()
     if progress is not None:
@@ -99,7 +99,7 @@ def _print_list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _progress() -> Callable[[str], None]:
+def looking_at() -> Callable[[str], None]:
     """What is being looked at, on standard error, from half a second on."""
     import time
 

@@ -35,6 +35,17 @@ examples:
 
 exit status: 0 fit, 1 a warning, 2 critical: put no work on it, 3 a required look was not possible, 64 wrong command line
 """
+CAPTURE_EXAMPLES = """\
+examples:
+  gpuclinic capture                              a file gpuclinic-HOST-TIME.tar.gz here
+  gpuclinic capture -o /tmp/node17.tar.gz --since 6h
+  gpuclinic capture --deep --seconds 30          with samples, counters twice, sensors, every boot, all mounts
+  gpuclinic capture --anonymise --mapping names.json    hosts, users, addresses, serials replaced; the key stays with you
+  ssh node17 gpuclinic capture -o - > node17.tar.gz
+
+then, on any machine:  gpuclinic check --host node17.tar.gz   and   gpuclinic why node17.tar.gz
+exit status: 0 captured (whatever the verdict), 3 nothing could be read, 64 wrong command line
+"""
 EXPLAIN_EXAMPLES = """\
 examples:
   gpuclinic explain xid 79
@@ -81,6 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     _common(why)
     why.add_argument("-v", "--verbose", action="store_true", help="also the timeline and all that was read or not read")
     _check_parser(commands, raw)
+    _capture_parser(commands, raw)
     explain = commands.add_parser(
         "explain", help="what an Xid, an exit code, an error name, a cause or a pasted line means", formatter_class=raw, epilog=EXPLAIN_EXAMPLES,
         description="Explains a code, an error name, a cause id or a pasted log line.",
@@ -118,6 +130,43 @@ def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpar
     check.add_argument(
         "-v", "--verbose", action="store_true", help="also all that was looked at, and everything of each finding"
     )
+
+
+def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
+    capture = commands.add_parser(
+        "capture", help="pack what this server answers, so that someone elsewhere gets the same answer", formatter_class=raw,
+        epilog=CAPTURE_EXAMPLES,
+        description="Examines this server as `check` does and packs every answer, with its logs, into one archive. Passwords, tokens and keys are masked.",
+    )  # fmt: skip
+    capture.add_argument("-o", "--output", metavar="FILE", help="archive (.tar.gz .tar.xz .tar), a folder, or -")
+    capture.add_argument("--since", default="2h", metavar="TIME", help="logs of so long: 2h, 30m, 1d (default: 2h)")
+    capture.add_argument("--deep", action="store_true", help="look harder, as check --deep does")
+    capture.add_argument(
+        "--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)"
+    )
+    capture.add_argument("--expect-gpus", type=_count, metavar="N", help="how many GPUs there should be")
+    capture.add_argument(
+        "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
+    )
+    capture.add_argument("--max-size", default="50M", metavar="SIZE", help="of the archive (default: 50M)")
+    capture.add_argument(
+        "--max-time",
+        type=_seconds,
+        default=180.0,
+        metavar="N",
+        help="seconds of asking besides --seconds (default: 180)",
+    )
+    capture.add_argument(
+        "--anonymise",
+        action="store_true",
+        help="replace hosts, users, addresses, serials; the same by the same everywhere",
+    )
+    capture.add_argument(
+        "--mapping", metavar="FILE", help="with --anonymise: write what was replaced by what, for you alone"
+    )
+    capture.add_argument("--host", metavar="SNAPSHOT", help="capture a snapshot again, as to anonymise it")
+    _common(capture)
+    capture.set_defaults(json=False)
 
 
 def _seconds(text: str) -> float:
@@ -222,6 +271,10 @@ def main(arguments: list[str]) -> int:
         from gpuclinic.cli.check import run_check
 
         return run_check(options)
+    if options.command == "capture":
+        from gpuclinic.cli.capture import run_capture
+
+        return run_capture(options)
     if options.command == "explain":
         from gpuclinic.cli.explain import run_explain
 

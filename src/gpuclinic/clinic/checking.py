@@ -113,6 +113,24 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     return _answer(host, findings, judged, gaps, options, window[-1].facts, started)
 
 
+def as_recorded(host: Asked, options: CheckOptions) -> CheckOptions:
+    """The options with what a capture was made with where the person asked for nothing else; the answer is then the same as it was there."""
+    asked = getattr(host, "about", {}).get("asked")
+    if not isinstance(asked, dict):
+        return options
+    seconds, gpus, watts = asked.get("seconds"), asked.get("expect_gpus"), asked.get("psu_watts")
+    return msgspec.structs.replace(
+        options,
+        deep=options.deep or asked.get("deep") is True,
+        seconds=options.seconds
+        or (float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds <= 1e6 else 0.0),
+        expect_gpus=options.expect_gpus
+        if options.expect_gpus is not None
+        else (gpus if isinstance(gpus, int) else None),
+        psu_watts=options.psu_watts if options.psu_watts is not None else (watts if isinstance(watts, float) else None),
+    )
+
+
 def _rows(options: CheckOptions) -> list[Check]:
     every = load_checks().checks
     known = {row.id for row in every} | {look.id for look in LOOKS} | {row.id for row in load_checks().log_findings}
@@ -169,7 +187,8 @@ def _further(
 ) -> list[Sample]:  # fmt: skip
     """The samples after the first, one a second or so until the time is over."""
     out: list[Sample] = []
-    if options.seconds <= 0:
+    most = min(120, getattr(host, "samples", 121) - 1)  # a snapshot made by hand holds one moment: it shows no rates
+    if options.seconds <= 0 or most <= 0:
         return out
     again = [look for look in looks if look.sampled]
     rest = [fact for fact in wanted.facts if fact.kind not in _KINDS_SAMPLED]
@@ -182,7 +201,7 @@ def _further(
         got = _taken(host, again, wanted, progress)
         kinds = {fact.kind for fact in got.facts}
         out.append(Sample(at, got.facts + [f for f in rest if f.kind not in kinds] + steady, dict(counts)))
-        if at >= begun + options.seconds or len(out) >= 120:
+        if at >= begun + options.seconds or len(out) >= most:
             return out
 
 

@@ -6,6 +6,7 @@ What is noted becomes `answers.jsonl` of a snapshot (docs/contract.md); `observe
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 MOST_KEPT = 512 << 20
 """Bytes of answers held while recording; what comes after that is noted as left out."""
+OVER = "the time for the capture was over"
 _LONGEST_NAME, _LONGEST_PATH = 200, 900
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 !#$&'()+,-.:;=@[]^_`{}~/")
 _ENDINGS = {"-x": ".xml", "--xml": ".xml", "-J": ".json", "--json": ".json"}
@@ -44,13 +46,23 @@ class Noted(msgspec.Struct):
 class RecordingHost:
     """Asks another host and notes what it is asked and what it gets; answers are passed on as they came."""
 
-    def __init__(self, inner: Asked, most: int = MOST_KEPT) -> None:
+    def __init__(self, inner: Asked, most: int = MOST_KEPT, longest_s: float | None = None) -> None:
+        """longest_s: seconds after which nothing more is asked, so that a sick machine cannot hold the capture for ever."""
         self.label = inner.label
         self.live = inner.live
         self.noted: list[Noted] = []
-        self.clocks: list[float] = []
         self._inner = inner
         self._left = most
+        self._ends = None if longest_s is None else time.monotonic() + longest_s
+
+    def mark(self, name: str) -> None:
+        """Notes that from here on another question of the person is answered ("why"), so that a replay can begin there."""
+        self.noted.append(Noted("mark", name, Answer("mark", at=self._inner.clock())))
+
+    def _over(self, question: str) -> Answer | None:
+        if self._ends is None or time.monotonic() < self._ends:
+            return None
+        return Answer(question, why=OVER, at=self._inner.clock())
 
     def _keep(self, noted: Noted) -> None:
         size = len(noted.answer.data) + sum(len(one.data) for one in (noted.of or {}).values())
@@ -68,12 +80,15 @@ class RecordingHost:
 
     def file(self, path: str, most: int = MOST_BYTES, *, end: bool = False) -> Answer:
         """The beginning of a file, or its end."""
-        return self._one("file", path, self._inner.file(path, most, end=end), most=most, end=end)
+        return self._one(
+            "file", path, self._over(f"file {path}") or self._inner.file(path, most, end=end), most=most, end=end
+        )
 
     def files(self, pattern: str, most: int = 1 << 16) -> dict[str, Answer]:
         """All files that a pattern names."""
         at = self._inner.clock()
-        found = self._inner.files(pattern, most)
+        over = self._over(f"files {pattern}")
+        found = {pattern: over} if over is not None else self._inner.files(pattern, most)
         seconds = max((one.seconds for one in found.values()), default=0.0)
         answer = Answer(f"files {pattern}", at=at, seconds=seconds)
         self._keep(Noted("files", pattern, answer, more={"most": most}, of=found))
@@ -81,30 +96,31 @@ class RecordingHost:
 
     def listing(self, path: str) -> Answer:
         """The names in a folder."""
-        return self._one("listing", path, self._inner.listing(path))
+        return self._one("listing", path, self._over(f"listing {path}") or self._inner.listing(path))
 
     def link(self, path: str) -> Answer:
         """Where a link leads."""
-        return self._one("link", path, self._inner.link(path))
+        return self._one("link", path, self._over(f"link {path}") or self._inner.link(path))
 
     def links(self, pattern: str) -> dict[str, str]:
         """Where all links lead that a pattern names."""
         at = self._inner.clock()
-        found = self._inner.links(pattern)
+        found = self._inner.links(pattern) if self._over("links") is None else {}
         self._keep(Noted("links", pattern, Answer(f"links {pattern}", at=at), links=found))
         return found
 
     def stat(self, path: str) -> Answer:
         """Kind, rights, owner of a path."""
-        return self._one("stat", path, self._inner.stat(path))
+        return self._one("stat", path, self._over(f"stat {path}") or self._inner.stat(path))
 
     def space(self, path: str) -> Answer:
         """Sizes of a file system."""
-        return self._one("space", path, self._inner.space(path))
+        return self._one("space", path, self._over(f"space {path}") or self._inner.space(path))
 
     def command(self, *argv: str, deadline: float = 2.0, most: int = MOST_BYTES) -> Answer:
         """What a program prints."""
-        answer = self._inner.command(*argv, deadline=deadline, most=most)
+        over = self._over("command " + " ".join(argv))
+        answer = over or self._inner.command(*argv, deadline=deadline, most=most)
         self._keep(Noted("command", "", answer, argv=argv, more={"most": most}))
         return answer
 
@@ -114,19 +130,21 @@ class RecordingHost:
 
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:
         """NVML's view of all GPUs."""
-        answer = self._inner.nvml(deep=deep, sample=sample)
+        answer = self._over("nvml") or self._inner.nvml(deep=deep, sample=sample)
         self._keep(Noted("nvml", "", answer, more={"deep": deep, "sample": sample}))
         return answer
 
     def clock(self) -> float:
         """Now, on the examined machine."""
         now = self._inner.clock()
-        self.clocks.append(now)
+        self.noted.append(Noted("clock", "", Answer("clock", at=now)))
         return now
 
     def wait(self, seconds: float) -> None:
         """Lets time pass."""
-        self._inner.wait(seconds)
+        self.noted.append(Noted("wait", "", Answer("wait", at=self._inner.clock(), seconds=seconds)))
+        if self._over("wait") is None:
+            self._inner.wait(seconds)
 
     def close(self) -> None:
         """Gives up what still runs."""
@@ -150,7 +168,6 @@ def written(
     """
     store = _Store(scrub, words, most)
     lines = [store.line(one) for one in host.noted]
-    lines += [{"ask": "clock", "at": at} for at in host.clocks]
     return Written(store.placed(), lines, store.left_out)
 
 
@@ -174,7 +191,9 @@ class _Store:
         elif noted.path:
             line["path"] = self._words(noted.path)
         line |= {name: value for name, value in noted.more.items() if value is not False}
-        line |= {"at": round(noted.answer.at, 3), "seconds": round(noted.answer.seconds, 4)}
+        line["at"] = round(noted.answer.at, 6)
+        if noted.answer.seconds:
+            line["seconds"] = round(noted.answer.seconds, 4)
         self._result(line, noted.answer)
         if noted.left_out:
             line["left_out"] = noted.left_out

@@ -46,9 +46,10 @@ class Replay:
         self._patterns: list[str] = []
         self._clocks: list[float] = []
         self._clock_at = 0
+        self._marks: dict[str, tuple[int, dict[_Key, int]]] = {}
+        self.samples = 1
         self._waited = 0.0
         self._load()
-        self.samples = 1 + max((int(key[2]) for key in self._lines if key[0] == "nvml" and isinstance(key[2], int)), default=0)  # fmt: skip
 
     def _load(self) -> None:
         path = self._folder / ANSWERS
@@ -76,6 +77,15 @@ class Replay:
         if ask == "clock":
             self._clocks.append(_number(line.get("at")))
             return
+        if ask == "wait":
+            self.samples += not self._marks
+            return
+        if ask == "mark":
+            self._marks[str(line.get("path"))] = (
+                len(self._clocks),
+                {key: len(kept) for key, kept in self._lines.items()},
+            )
+            return
         if not isinstance(ask, str):
             return
         self._lines.setdefault(_key(line), []).append(line)
@@ -87,6 +97,14 @@ class Replay:
             for one in _rows(line.get("of")):
                 if isinstance(one.get("path"), str):
                     self._files.setdefault(one["path"], []).append({**one, "at": line.get("at")})
+
+    def seek(self, mark: str) -> bool:
+        """Goes on where the recording went on to another question of the person ("why"); false where it never did."""
+        found = self._marks.get(mark)
+        if found is None:
+            return False
+        self._clock_at, self._next = found[0], dict(found[1])
+        return True
 
     def _recorded(self, key: _Key) -> dict[str, Any] | None:
         lines = self._lines.get(key)

@@ -80,9 +80,10 @@ class Snapshot:
     def file(self, path: str, most: int = MOST_BYTES, *, end: bool = False) -> Answer:
         """A file under root/."""
         question = f"file {path}"
-        self._given.add(f"root{path}")
         try:
-            return self._read(self._inside(path), question, most, end=end)
+            place = self._inside(path)
+            self._given.add(str(place))
+            return self._read(place, question, most, end=end)
         except OSError as problem:
             return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
 
@@ -168,7 +169,7 @@ class Snapshot:
             if candidate.lower() in same or (stem.lower() in same and len(ending) <= 4):
                 status = os.lstat(folder / candidate)
                 if stat.S_ISREG(status.st_mode):
-                    self._given.add(f"commands/{candidate}")
+                    self._given.add(str(folder / candidate))
                     return self._read(folder / candidate, question, most, end=False)
         return Answer(question, why="not in the snapshot", code=errno.ENOENT)
 
@@ -217,9 +218,9 @@ class Snapshot:
             for folder, folders, names in os.walk(start) if not start.is_symlink() else ():
                 folders.sort()
                 for name in sorted(names)[:_MOST_FILES]:
-                    path = str((Path(folder) / name).relative_to(self._folder))
-                    if path not in self._given:
-                        yield path
+                    path = Path(folder) / name
+                    if str(path) not in self._given:
+                        yield str(path.relative_to(self._folder))
 
     def close(self) -> None:
         """Removes what was unpacked for it."""

@@ -8,4 +8,5 @@ LOOKS: tuple[Look, ...] = (
     Look("pci.bus", "bus:look_at_bus", required=True, sampled=True),
     Look("gpu.nvml", "gpu:look_at_gpus", required=True, sampled=True),
     Look("kernel.log", "kernel_log:look_at_kernel_log"),
+    Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
 )

@@ -1,0 +1,143 @@
+"""`gpuclinic capture`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
+from gpuclinic.model import UserError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gpuclinic.clinic.capturing import Captured
+    from gpuclinic.recognise.anonymising import Anonymiser
+
+_LEFT_OUT_SHOWN = 12
+
+
+def run_capture(options: argparse.Namespace) -> int:
+    """Asks, packs, says what is in it."""
+    from gpuclinic.cli.check import host_of, looking_at
+    from gpuclinic.clinic.capturing import CaptureOptions, capture, is_root, write_capture
+    from gpuclinic.clinic.checking import CheckOptions
+
+    if options.output == "-" and sys.stdout.isatty():
+        raise UserError("an archive is not written to a terminal; name a file (-o FILE.tar.gz)")
+    ending = _ending(options.output)
+    anonymiser = _anonymiser(options)
+    lang = chosen_language(options)
+    wanted = CaptureOptions(
+        check=CheckOptions(
+            deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
+            expect_gpus=options.expect_gpus, psu_watts=options.psu_watts, lang=lang,
+        ),
+        since_s=seconds_of(options.since), most=bytes_of(options.max_size), longest_s=options.max_time, anonymiser=anonymiser,
+        as_root=is_root(),
+    )  # fmt: skip
+    progress = looking_at() if sys.stderr is not None and sys.stderr.isatty() else None
+    host = host_of(options)
+    try:
+        captured = capture(host, wanted, progress=progress)
+    finally:
+        host.close()
+        if progress is not None:
+            sys.stderr.write("\r\x1b[K")
+    path = _path(options.output, captured)
+    if path is None:
+        left_out = write_capture(captured, sys.stdout.buffer, ending, wanted.most)
+    else:
+        from gpuclinic.store import whole_file
+
+        try:
+            with whole_file(path) as file:
+                left_out = write_capture(captured, file, ending, wanted.most)
+        except OSError as problem:
+            raise UserError(f"{path}: {problem.strerror or problem}") from None
+    if options.mapping and anonymiser is not None:
+        _write_mapping(Path(options.mapping), anonymiser)
+    _say(captured, path, left_out, lang)
+    return EXIT_DONE if captured.read_anything else EXIT_UNKNOWN
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of "2h", "30m", "1d", "90" (seconds).
+
+    >>> seconds_of("2h"), seconds_of("90")
+    (7200.0, 90.0)
+    """
+    found = re.fullmatch(r"(\d{1,7}(?:\.\d+)?)\s?([smhdw]?)", text.strip().lower())
+    if not found:
+        raise UserError(f"--since: no such time: {text} (2h, 30m, 1d)")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[found[2]]
+
+
+def bytes_of(text: str) -> int:
+    """Bytes of "50M", "1G", "800k".
+
+    >>> bytes_of("50M"), bytes_of("1.5G")
+    (52428800, 1610612736)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s?([kmg]?)(?:i?b)?", text.strip().lower())
+    size = int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}[found[2]]) if found else 0
+    if not (1 << 16) <= size <= (4 << 30):
+        raise UserError(f"--max-size: from 64k to 4G, as 50M: {text}")
+    return size
+
+
+def _ending(output: str | None) -> str:
+    from gpuclinic.clinic.packing import ENDINGS
+
+    if not output or output == "-" or Path(output).is_dir():
+        return ".tar.gz"
+    for ending in ENDINGS:
+        if output.endswith(ending):
+            return ending
+    raise UserError(f"{output}: the name of an archive ends in one of {', '.join(ENDINGS)}")
+
+
+def _path(output: str | None, captured: Captured) -> Path | None:
+    """Where the archive goes; None for standard output."""
+    if output == "-":
+        return None
+    path = Path(output) if output else Path(f"{captured.folder}.tar.gz")
+    if path.is_dir():
+        path = path / f"{captured.folder}.tar.gz"
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a file")
+    return path
+
+
+def _anonymiser(options: argparse.Namespace) -> Anonymiser | None:
+    if options.mapping and not options.anonymise:
+        raise UserError("--mapping goes with --anonymise")
+    if not options.anonymise:
+        return None
+    from gpuclinic.recognise.anonymising import Anonymiser
+
+    return Anonymiser(os.urandom(32))
+
+
+def _write_mapping(path: Path, anonymiser: Anonymiser) -> None:
+    from gpuclinic.store import whole_file
+
+    try:
+        with whole_file(path) as file:
+            file.write(anonymiser.mapping_json().encode())
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror or problem}") from None
+
+
+def _say(captured: Captured, path: Path | None, left_out: list[dict[str, str]], lang: str) -> None:
+    """Verdict, place and what is not in it; on standard error where the archive itself goes to standard output."""
+    from gpuclinic.report.captured import captured_text
+
+    size = path.stat().st_size if path is not None else None
+    text = captured_text(captured.answer, str(path) if path is not None else "-", size, left_out[:_LEFT_OUT_SHOWN], len(left_out), lang)  # fmt: skip
+    out = sys.stderr if path is None else sys.stdout
+    if out is not None:
+        out.write(text)

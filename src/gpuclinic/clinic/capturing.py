@@ -1,0 +1,167 @@
+"""`capture`: takes the looks of `check` and gathers the logs of `why` on a recording host, and packs what was answered."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+
+from gpuclinic import __version__
+from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, check
+from gpuclinic.clinic.packing import pack
+from gpuclinic.clinic.scrubbing import Scrubber, unpacked_text
+from gpuclinic.observe.recording import OVER, RecordingHost, answer_lines, written
+from gpuclinic.observe.replay import ANSWERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuclinic.observe.asking import Asked
+    from gpuclinic.observe.recording import Noted, Written
+    from gpuclinic.recognise.anonymising import Anonymiser
+
+    Gather = Callable[[Asked, float], object]
+    """Asks the host for what `why` wants to know; the second argument: Unix time from which on logs are wanted."""
+
+FORMAT = 1
+MOST_LOG = 8 << 20
+_SYSLOGS = ("/var/log/syslog", "/var/log/messages", "/var/log/kern.log")
+_LINES = "50000"
+
+
+class CaptureOptions(msgspec.Struct):
+    """check: as for `check`. since_s: how far back logs are taken, in seconds. most: bytes of the archive, about. longest_s: of asking.
+
+    anonymiser: replaces names; None keeps them. as_root: whether root asks, which tells what may be missing.
+    """
+
+    check: CheckOptions
+    since_s: float = 7200.0
+    most: int = 50 << 20
+    longest_s: float = 180.0
+    anonymiser: Any = None
+    as_root: bool = False
+
+
+class Captured(msgspec.Struct):
+    """What was captured: the answer of `check`, the files of the snapshot, what was left out and why, and what is said about it."""
+
+    answer: CheckAnswer
+    files: Written
+    about: dict[str, Any]
+    folder: str
+    at: float
+    read_anything: bool
+
+
+def capture(
+    host: Asked, options: CaptureOptions, gather: Gather | None = None, progress: Callable[[str], None] | None = None
+) -> Captured:
+    """Asks everything once, on the record, and makes it fit to leave the machine."""
+    recorder = RecordingHost(host, longest_s=options.longest_s + options.check.seconds)
+    begun = host.clock()
+    answer = check(recorder, options.check, progress)
+    recorder.mark("why")
+    if progress is not None:
+        progress("logs")
+    (gather or gather_logs)(recorder, begun - options.since_s)
+    if progress is not None:
+        progress("masking secrets")
+    scrubber = Scrubber(options.anonymiser)
+    if options.anonymiser is not None:
+        _learn(options.anonymiser, recorder.noted, answer)
+    files = written(recorder, scrubber.data, scrubber.words)
+    if any(one.answer.why == OVER for one in recorder.noted):
+        files.left_out.append(
+            {"what": "what was not asked yet", "why": f"the capture may take {options.longest_s:g} s"}
+        )
+    if scrubber.variables:
+        files.left_out.append(
+            {"what": f"{scrubber.variables} environment variables", "why": "not among those that a capture keeps"}
+        )
+    files.left_out += [
+        {"what": scrubber.words(text), "why": "cannot be searched for secrets"} for text in scrubber.unreadable
+    ]
+    name = scrubber.words(answer.host or host.label)
+    when = dt.datetime.fromtimestamp(begun, dt.timezone.utc)
+    folder = "".join(c if c.isalnum() or c in "-_." else "-" for c in f"gpuclinic-{name}-{when:%Y%m%dT%H%M%SZ}")
+    about = _about(options, answer, name, when, scrubber)
+    read = any(one.answer.ok and one.ask in ("file", "command", "nvml", "listing") for one in recorder.noted) or any(
+        answer.ok for one in recorder.noted for answer in (one.of or {}).values()
+    )
+    return Captured(answer, files, about, folder, begun, read)
+
+
+def _learn(anonymiser: Anonymiser, noted: list[Noted], answer: CheckAnswer) -> None:
+    """Every name that any answer shows, before one is replaced."""
+    seen: set[bytes] = set()
+    for one in noted:
+        parts = [(f"root{path}", found.data) for path, found in (one.of or {}).items()]
+        parts.append((f"root{one.path}" if one.path else "commands/" + "-".join(one.argv) + ".txt", one.answer.data))
+        for name, data in parts:
+            anonymiser.learn(name, name)
+            if data and (len(data) < 300 or data not in seen):
+                seen.add(data)
+                anonymiser.learn(name, unpacked_text(data))
+    if answer.host:
+        anonymiser.learn("root/etc/hostname", answer.host)
+
+
+def _about(
+    options: CaptureOptions, answer: CheckAnswer, name: str, when: dt.datetime, scrubber: Scrubber
+) -> dict[str, Any]:
+    wanted = options.check
+    return {
+        "gpuclinic_snapshot": FORMAT, "version": __version__, "time": when.isoformat(timespec="seconds"), "host": name,
+        "boot_id": scrubber.words(answer.boot_id) if answer.boot_id else None, "as_root": options.as_root,
+        "anonymised": options.anonymiser is not None, "verdict": answer.verdict,
+        "asked": {"deep": wanted.deep, "seconds": wanted.seconds, "expect_gpus": wanted.expect_gpus, "psu_watts": wanted.psu_watts,
+                  "since_s": options.since_s},
+    }  # fmt: skip
+
+
+def gather_logs(host: Asked, since: float) -> None:
+    """The journal and the ends of the files of syslog."""
+    journal = ("journalctl", "-o", "short-iso-precise", "--no-pager", "-q", "-n", _LINES, f"--since=@{since:.0f}")
+    host.expect([journal])
+    for path in _SYSLOGS:
+        about = host.stat(path).json()
+        changed = about.get("mtime")
+        if about.get("kind") == "file" and isinstance(changed, (int, float)) and (changed >= since or not host.live):
+            host.file(path, MOST_LOG, end=True)
+    host.command(*journal, deadline=10.0, most=MOST_LOG)
+
+
+def write_capture(captured: Captured, out: BinaryIO, ending: str, most: int) -> list[dict[str, str]]:
+    """Writes the archive; returns what is not in it and why."""
+    left_out = list(captured.files.left_out)
+
+    def rest(names: set[str]) -> dict[str, bytes]:
+        left_out.extend({"what": name, "why": "over the size cap (--max-size)"} for name in sorted(names))
+        lines = [_without(line, names) for line in captured.files.lines]
+        about = {**captured.about, "left_out": left_out}
+        return {
+            ANSWERS: answer_lines(lines, __version__),
+            "snapshot.json": json.dumps(about, indent=1).encode() + b"\n",
+        }
+
+    pack(out, ending, captured.folder, captured.files.files, rest, most, captured.at)
+    return left_out
+
+
+def _without(line: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """A line whose data did not fit says so."""
+    if "of" in line:
+        line = {**line, "of": [_without(one, names) for one in line["of"]]}
+    if line.get("in") in names:
+        line = {key: value for key, value in line.items() if key != "in"}
+        line["left_out"] = "over the size cap"
+    return line
+
+
+def is_root() -> bool:
+    """Root asks."""
+    return os.geteuid() == 0

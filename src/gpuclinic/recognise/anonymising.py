@@ -1,0 +1,411 @@
+"""Names of people, hosts and things in texts, replaced by others: the same thing by the same name in every text of a capture.
+
+Kept are PCI addresses, pids, times, codes, product names, private and loopback networks as such. What is replaced is learnt first from all
+texts (a host name from /etc/hosts is replaced in a log, too), then replaced. Without the key nobody can go back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import random
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+MOST_LEARNT = 20_000
+_COMMON = frozenset(
+    "localhost localdomain node nodes gpu gpus host server master worker compute kernel data ubuntu debian linux nvidia cuda root admin "
+    "login head test home docker container default none null unknown system user users main train python slurm nobody daemon bin sys sync "
+    "mail www-data backup ec2-user centos rocky opc azureuser guest operator service services shared public scratch project projects work "
+    "model models run tmp var opt usr lib etc proc true false yes the and for from with not error warning info debug fatal failed job jobs "
+    "munge postgres redis mysql nginx prometheus grafana systemd audit sshd cron ray jovyan runner build ceph lustre nfs kube etcd "
+    "broadcasthost ip6-localhost ip6-loopback ip6-localnet ip6-mcastprefix ip6-allnodes ip6-allrouters ip6-allhosts".split()
+)
+"""Names that are also words: replaced only where their place says that they are names."""
+_WELL_KNOWN_IDS = frozenset({"8be4df6193ca11d2aa0d00e098032b8c", "d719b2cb3d3a4596a3bcdad00e67656f"})
+"""Vendor GUIDs of EFI variables (UEFI specification: EFI_GLOBAL_VARIABLE, EFI_IMAGE_SECURITY_DATABASE), the same on every machine."""
+_UNITS = ("service", "socket", "slice", "scope", "mount", "automount", "timer", "target", "path", "device", "swap")
+_KEPT_FOLDERS = frozenset(
+    "bin lib lib64 include share site-packages dist-packages envs venv .venv env .cache .local .conda .triton miniconda3 anaconda3 miniforge3 "
+    "mambaforge conda src torch pip logs log checkpoints outputs data models datasets".split()
+)
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
+
+_HOSTS: tuple[re.Pattern[str], ...] = (
+    re.compile(rf"(?m)^(?:<\d+>)?(?:[A-Z][a-z]{{2}} +\d{{1,2}} [\d:.]{{8,15}}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{{8,21}}Z?) ({_NAME}(?:\.[\w.-]{{1,120}})?) [\w./@()-]{{1,60}}(?:\[\d+\])?:"),
+    re.compile(rf"(?m)^Linux ({_NAME}(?:\.[\w.-]{{1,120}})?) \d+\.\d+"),
+    re.compile(rf"(?<![\w./-])({_NAME}(?:\.[\w.-]{{1,120}})?):\d{{1,8}}:\d{{1,8}} \[-?\d{{1,3}}\]"),
+    re.compile(rf"(?m)^({_NAME}(?:\.[\w.-]{{1,120}})?):/\S* "),
+    re.compile(rf"\b(?:NodeName|NodeHostName|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR)=({_NAME}(?:\.[\w.-]{{1,120}})?)"),
+    re.compile(rf"\"(?:host|hostname|nodeName|Hostname)\": ?\"({_NAME}(?:\.[\w.-]{{1,120}})?)\""),
+)  # fmt: skip
+_USERS: tuple[re.Pattern[str], ...] = (
+    re.compile(r"/(?:home|Users)/([a-z_][\w.-]{1,31})(?=[/\s\"':,;)\]]|$)"),
+    re.compile(r"(?m)^([a-z_][\w.-]{1,31}):[^:\n]*:[1-5]\d{3,4}:\d+:"),
+    re.compile(r"\b(?:USER|LOGNAME|SLURM_JOB_USER|SUDO_USER|UserId|User|user|username|owner)=\"?([a-z_][\w.-]{1,31})\b"),
+    re.compile(r"\b(?:session (?:opened|closed) for user|Accepted \w+ for|(?:invalid|failed|new) user:?|Failed password for(?: invalid user)?) ([a-z_][\w.-]{1,31})\b"),
+    re.compile(r"\bsudo(?:\[\d+\])?: +([a-z_][\w.-]{1,31}) : "),
+    re.compile(r"\b[ug]id=\d{4,6}\(([a-z_][\w.-]{1,31})\)"),
+)  # fmt: skip
+_PODS: tuple[re.Pattern[str], ...] = (
+    re.compile(r"\"io\.kubernetes\.(?:pod\.name|pod\.namespace|container\.name)\": ?\"([a-z0-9][\w.-]{2,120})\""),
+    re.compile(r"\bpods?[=/]\"?(?:[a-z0-9][a-z0-9-]{0,62}/)?([a-z0-9][a-z0-9-]{2,120})\b"),
+    re.compile(r"\"Names?\": ?\"/?([A-Za-z0-9][\w.-]{2,120})\""),
+)
+_SERIALS: tuple[re.Pattern[str], ...] = (
+    re.compile(r"(?i)\b(?:board[ _])?(?:serial|asset|service)(?:[ _-]?(?:number|num|no|tag))?[\"']?\s{0,20}[:=>]\s{0,3}[\"']?([A-Za-z0-9][\w/-]{5,40})(?![\w/-])"),
+    re.compile(r"\bSN[:=]\s?([A-Za-z0-9]{6,30})\b"),
+)  # fmt: skip
+_GUID = re.compile(
+    r"(?i)\bgu?id\b[^\n0-9a-f]{1,12}(?:0x)?([0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}|[0-9a-f]{16})\b"
+)
+_SEARCHED = re.compile(r"(?m)^(?:search|domain)\s+(.{1,400})$")
+_USER_COLUMN = re.compile(r"(?m)^(?:USER|UID) +PID .*\n((?:.*\n?)*)")
+
+_SHAPES = re.compile(
+    r"(?P<mail>(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6})"
+    r"|(?P<uuid>(?<![0-9A-Za-z])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9A-Za-z]))"
+    r"|(?P<hex>(?<![0-9A-Za-z])(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{12})(?![0-9A-Za-z]))"
+    r"|(?P<mac>(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{2}:){5}(?:(?:[0-9a-fA-F]{2}:){14})?[0-9a-fA-F]{2}(?![0-9A-Za-z:]))"
+    r"|(?P<guid>(?<![0-9A-Za-z:])(?:[0-9a-f]{4}:){3}[0-9a-f]{4}(?![0-9A-Za-z:]))"
+    r"|(?P<v6>(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{1,4}:){1,7}:?(?:[0-9A-Fa-f]{1,4}:?){1,7}(?<!:)(?![0-9A-Za-z:.]))"
+    r"|(?P<v4>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d))"
+    r"|(?P<home>/(?:home|Users)/[a-z_][\w.-]{1,31}(?:/[^\s\"'`:,;<>()\[\]{}|&\\]{0,400})?)"
+)
+_TOKEN = re.compile(r"\\[nrtbf](?=[A-Za-z0-9_])|[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
+_PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
+_SPLIT = re.compile(r"([._-]+)")
+
+
+class Anonymiser:
+    """Learns names, then replaces them. key: secret of this capture; another key gives other names."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._words: dict[str, str] = {}
+        self._places: dict[str, str] = {}
+        self._domains: dict[str, str] = {}
+        self._long_ids: set[str] = set()
+        self._taken: set[str] = set()
+        self._made: dict[tuple[str, str], str] = {}
+        self._octets: dict[str, list[int]] = {}
+        self._tokens: dict[str, str] = {}
+        self.mapping: dict[str, str] = {}
+
+    # what is replaced
+
+    def learn(self, name: str, text: str) -> None:
+        """Takes the names out of a text. name: where it lies ("root/etc/hosts"), which tells what some texts are."""
+        if name.endswith(("/etc/hostname", "/kernel/hostname", "commands/hostname.txt")):
+            self._host(text.strip())
+        elif name.endswith("/etc/hosts"):
+            for line in text.splitlines()[:5000]:
+                for word in line.partition("#")[0].split()[1:]:
+                    self._host(word)
+        elif "/dmi/id/" in name and name.endswith(("_serial", "_tag")):
+            self._serial(text.strip())
+        elif name.endswith("/resolv.conf"):
+            for found in _SEARCHED.finditer(text):
+                for word in found[1].split():
+                    self._domain(word)
+        for pattern in _HOSTS:
+            for found in pattern.finditer(text):
+                self._host(found[1])
+        self._learn_people(text)
+        for pattern in _SERIALS:
+            for found in pattern.finditer(text):
+                self._serial(found[1])
+        for found in _GUID.finditer(text):
+            self._learnt(found[1].replace(":", "").lower(), self._hex(found[1].replace(":", "").lower()))
+        for found in re.finditer(r"(?<![0-9A-Za-z])[0-9a-f]{64}(?![0-9A-Za-z])", text):
+            self._long_ids.add(found[0][:12])
+
+    def _learn_people(self, text: str) -> None:
+        for pattern in _USERS:
+            for found in pattern.finditer(text):
+                self._user(found[1])
+        table = _USER_COLUMN.search(text)
+        if table is not None:
+            for line in table[1].splitlines()[:20_000]:
+                self._user(line.split(" ", 1)[0])
+        for pattern in _PODS:
+            for found in pattern.finditer(text):
+                if re.search(r"[\d_-]", found[1]) and found[1].lower() not in _COMMON:
+                    self._learnt(found[1], self._new("pod", found[1], "pod-"))
+
+    def _learnt(self, word: str, new: str) -> None:
+        if len(self._words) < MOST_LEARNT and word not in self._words:
+            self._words[word] = new
+            self._tokens.clear()
+
+    def _host(self, given: str) -> None:
+        name, _, domain = given.strip(".").partition(".")
+        if not re.fullmatch(_NAME, name) or name.isdigit() or len(given) > 200:
+            return
+        if domain and re.search(r"[A-Za-z]", domain) and re.fullmatch(r"[A-Za-z0-9.-]+", domain):
+            self._domain(domain)
+        elif domain:
+            return  # an address
+        if name.lower() in ("localhost", "ip6-localhost", "ip6-loopback", "kernel") or name.lower().startswith("ip6-"):
+            return
+        new = self._new("host", name.lower(), "node")
+        if name.lower() in _COMMON or len(name) < 4:
+            self._places[name] = new
+        else:
+            self._learnt(name, new)
+
+    def _domain(self, given: str) -> None:
+        domain = given.strip(".").lower()
+        if domain in ("localdomain", "local", "internal", "example.com", "cluster.local", "svc.cluster.local"):
+            return
+        if "." in domain and len(self._domains) < 200 and not re.search(r"[^a-z0-9.-]", domain):
+            self._domains.setdefault(domain, self._new("domain", domain, "site") + ".example")
+
+    def _user(self, name: str) -> None:
+        if len(name) >= 3 and name.lower() not in _COMMON and re.search(r"[a-z]", name) and "systemd" not in name:
+            self._learnt(name.rstrip(".-+"), self._new("user", name.rstrip(".-+"), "user"))
+
+    def _serial(self, number: str) -> None:
+        if len(number) >= 6 and re.search(r"\d.*\d", number) and not re.fullmatch(r"0x[0-9a-f]+|[0-]+", number):
+            self._learnt(number, self._alike("serial", number))
+
+    # by what
+
+    def _digest(self, *what: str) -> bytes:
+        return hmac.new(self._key, "\0".join(what).encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
+
+    def _unique(self, kind: str, old: str, make: Callable[[bytes], str]) -> str:
+        known = self._made.get((kind, old))
+        if known is not None:
+            return known
+        for turn in range(10_000):
+            new = make(self._digest(kind, old, str(turn)))
+            if new not in self._taken and new != old:
+                break
+        self._taken.add(new)
+        self._made[kind, old] = new
+        if len(self.mapping) < 10 * MOST_LEARNT:
+            self.mapping[old] = new
+        return new
+
+    def _new(self, kind: str, old: str, prefix: str) -> str:
+        return self._unique(kind, old, lambda digest: f"{prefix}{10_000 + int.from_bytes(digest[:6], 'big') % 90_000}")
+
+    def _alike(self, kind: str, old: str) -> str:
+        """As long, with digits for digits and letters for letters."""
+
+        def make(digest: bytes) -> str:
+            chosen = random.Random(digest)  # noqa: S311 - seeded by a keyed digest
+            letters = {True: "ABCDEFGHJKLMNPRSTUVWXYZ", False: "abcdefghjkmnpqrstuvwxyz"}
+            return "".join(
+                str(chosen.randrange(10)) if c.isdigit() else chosen.choice(letters[c.isupper()]) if c.isalpha() else c
+                for c in old
+            )
+
+        return self._unique(kind, old, make)
+
+    def _hex(self, digits: str) -> str:
+        """As many hexadecimal digits; the first twelve depend on the first twelve only, as short ids of containers do."""
+        if digits in _WELL_KNOWN_IDS or len(set(digits)) == 1:
+            return digits
+        head = self._digest("id", digits[:12]).hex()[:12]
+        rest = self._digest("rest", digits).hex() + self._digest("more", digits).hex()
+        new = (head + rest)[: len(digits)]
+        self.mapping.setdefault(digits, new)
+        return new
+
+    # the replacing
+
+    def text(self, text: str) -> str:
+        """The text with everything replaced."""
+        text = _SHAPES.sub(self._shape, text)
+        for domain, new in self._domains.items():
+            text = (
+                re.sub(rf"(?i)(?<=[.\s@=\"'/]){re.escape(domain)}(?![\w-])", new, text)
+                if domain in text.lower()
+                else text
+            )
+        for name, new in self._places.items():
+            text = self._in_place(name, new, text)
+        escaped = text.lstrip()[:1] in ("{", "[") and "\\" in text
+        return (_TOKEN if escaped else _PLAIN_TOKEN).sub(self._token, text)
+
+    def _in_place(self, name: str, new: str, text: str) -> str:
+        """A host's name that is also a word, where a host's name stands."""
+        if text.strip() == name:
+            return text.replace(name, new)
+        before = r"(?:[A-Z][a-z]{2} +\d{1,2} [\d:.]{8,15}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{8,21}Z?) |^Linux |\b(?:HOSTNAME|NodeName)="
+        text = re.sub(rf"(?m)({before}){re.escape(name)}(?=[ .\n]|$)", lambda m: m[1] + new, text)
+        return re.sub(
+            rf"(?<![\w./-]){re.escape(name)}(?=:\d{{1,8}}:\d{{1,8}} \[)|(?<=\"host\":\"){re.escape(name)}(?=\")",
+            new,
+            text,
+        )
+
+    def _shape(self, found: re.Match[str]) -> str:
+        kind = found.lastgroup or ""
+        old = found[0]
+        if kind == "v4":
+            return self._v4(old, found)
+        if kind == "hex":
+            return old if len(old) == 12 and old not in self._long_ids else self._hex(old)
+        return str({
+            "mail": self._mail, "uuid": self._uuid, "mac": self._mac, "guid": self._guid, "v6": self._v6, "home": self._home,
+        }[kind](old))  # fmt: skip
+
+    def _mail(self, old: str) -> str:
+        if old.rsplit(".", 1)[-1] in _UNITS:
+            return self.text(old.replace("@", "@ ")).replace("@ ", "@") if re.search(r"[\d.]{7}", old) else old
+        user, _, place = old.partition("@")
+        host = place.partition(".")[0]
+        if host in self._words or place.lower() in self._domains:
+            return f"{self._token_text(user)}@{self.text(' ' + place)[1:]}"
+        return self._unique("mail", old.lower(), lambda d: f"person{10_000 + int.from_bytes(d[:6], 'big') % 90_000}@example.com")  # fmt: skip
+
+    def _uuid(self, old: str) -> str:
+        digits = self._hex(old.replace("-", "").lower())
+        new = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        return new.upper() if old.upper() == old and old.lower() != old else new
+
+    def _mac(self, old: str) -> str:
+        if set(old) <= set("0:") or set(old.lower()) <= set("f:"):
+            return old
+        pairs = self._digest("mac", old.lower()).hex()
+        new = ":".join(["02", *(pairs[n : n + 2] for n in range(0, 2 * old.count(":"), 2))])
+        self.mapping.setdefault(old.lower(), new)
+        return new
+
+    def _guid(self, old: str) -> str:
+        digits = self._hex(old.replace(":", ""))
+        return ":".join(digits[n : n + 4] for n in range(0, 16, 4))
+
+    def _v6(self, old: str) -> str:
+        try:
+            address = ipaddress.IPv6Address(old)
+        except ValueError:
+            return old
+        if address.is_loopback or address.is_multicast or address.is_unspecified or not re.search(r"\d", old):
+            return old
+        groups = address.exploded.split(":")
+        upper = "".join(groups[:4]) if groups[0] in ("fe80",) else self._digest("net6", "".join(groups[:4])).hex()[:16]
+        upper = upper if groups[0] == "fe80" else "fd" + upper[2:]
+        whole = upper + self._digest("host6", "".join(groups)).hex()[:16]
+        new = ":".join(whole[n : n + 4] for n in range(0, 32, 4))
+        new = new if len(old) == 39 else str(ipaddress.IPv6Address(new))
+        self.mapping.setdefault(old, new)
+        return new
+
+    def _v4(self, old: str, found: re.Match[str]) -> str:
+        parts = [int(part) for part in old.split(".")]
+        zeros = any(len(part) > 1 and part[0] == "0" for part in old.split("."))
+        first = parts[0]
+        if max(parts) > 255 or zeros or first in (0, 127) or first >= 224 or old == "169.254.169.254":
+            return old
+        before = found.string[max(0, found.start() - 60) : found.start()].rpartition("\n")[2]
+        if before.endswith(("==", "-", "~", "+", "v")) or re.search(
+            r"(?i)version\W{1,4}$|^\s*[\w.-]*(?:nvidia-|-cu1\d)\S*\s+$", before
+        ):
+            return old
+        kept = self._kept_octets(parts)
+        if kept is None:  # a public address: one of the range that is set aside for benchmarks (RFC 2544)
+            return self._unique("ip", old, lambda d: f"198.{18 + d[0] % 2}.{d[1]}.{1 + d[2] % 254}")
+        out = [str(part) for part in parts[:kept]]
+        for at in range(kept, 4):
+            second = (16, 32) if first == 172 else (64, 128) if first == 100 else (1, 255)
+            low, high = second if at == 1 else (1, 255)
+            out.append(str(self._octet(".".join(map(str, parts[:at])), parts[at], low, high)))
+        new = ".".join(out)
+        self.mapping.setdefault(old, new)
+        return new
+
+    @staticmethod
+    def _kept_octets(parts: list[int]) -> int | None:
+        """How many of the first numbers say that the address is private and stay; None for a public one."""
+        first, second = parts[:2]
+        if first == 10 or (first == 172 and 16 <= second < 32) or (first == 100 and 64 <= second < 128):
+            return 1
+        return 2 if (first, second) in ((192, 168), (169, 254)) else None
+
+    def _octet(self, prefix: str, value: int, low: int, high: int) -> int:
+        """Another number in the range, one to one below each prefix, so that neighbours stay neighbours."""
+        if not low <= value < high:
+            return value
+        order = self._octets.get(f"{prefix}/{low}")
+        if order is None:
+            order = list(range(low, high))
+            random.Random(self._digest("net4", prefix)).shuffle(order)  # noqa: S311 - seeded by a keyed digest
+            self._octets[f"{prefix}/{low}"] = order
+        return order[value - low]
+
+    def _home(self, old: str) -> str:
+        parts = old.split("/")
+        out = parts[:2]
+        user = parts[2]
+        if user.lower() in _COMMON or len(user) < 3:
+            out.append(user if user in ("ubuntu", "runner", "jovyan", "ec2-user") else self._new("user", user, "user"))
+        else:
+            out.append(self._words.get(user.rstrip(".-+")) or self._new("user", user.rstrip(".-+"), "user"))
+        inside = False
+        for number, part in enumerate(parts[3:], 4):
+            inside = inside or part in ("site-packages", "dist-packages") or part.startswith("python3")
+            plain = inside or part in _KEPT_FOLDERS or (number == len(parts) and "." in part) or not part
+            out.append(part if plain else self._new("folder", part, "folder"))
+        return "/".join(out)
+
+    def _token(self, found: re.Match[str]) -> str:
+        return self._token_text(found[0])
+
+    def _token_text(self, token: str) -> str:
+        known = self._tokens.get(token)
+        if known is None:
+            known = self._found(token)
+            if len(self._tokens) < 500_000:
+                self._tokens[token] = known
+        return known
+
+    def _found(self, token: str) -> str:
+        """A token that is a name, or of whose parts one is ("dgx-03-ib0", "dgx-03.site")."""
+        new = self._words.get(token) or self._words.get(token.lower())
+        if new is not None:
+            return new
+        parts = _SPLIT.split(token)
+        if len(parts) < 3 or len(parts) > 25:
+            return token
+        for length in range(len(parts) - 2, 0, -2):
+            for at in range(0, len(parts) - length + 1, 2):
+                new = self._words.get("".join(parts[at : at + length]))
+                if new is not None:
+                    before, after = "".join(parts[:at]), "".join(parts[at + length :])
+                    return self._found_around(before) + new + self._found_around(after)
+        return token
+
+    def _found_around(self, rest: str) -> str:
+        return self._found(rest) if rest else ""
+
+    def binary(self, data: bytes) -> bytes:
+        """Names in binary records (wtmp) replaced without moving what stands behind them: longer new names are cut."""
+        pieces = re.split(rb"(\0+)", data)
+        for at in range(0, len(pieces), 2):
+            old = pieces[at]
+            new = self.text(old.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+            room = len(pieces[at + 1]) if at + 1 < len(pieces) else 0
+            new = new[: len(old) + max(0, room - 1)]
+            pieces[at] = new
+            if at + 1 < len(pieces):
+                pieces[at + 1] = b"\0" * (room + len(old) - len(new))
+        return b"".join(pieces)
+
+    def mapping_json(self) -> str:
+        """What was replaced by what, for the owner of the machine alone."""
+        return json.dumps(self.mapping, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def learn_all(anonymiser: Anonymiser, texts: Iterable[tuple[str, bytes]]) -> None:
+    """Learns from all texts before any is replaced."""
+    for name, data in texts:
+        anonymiser.learn(name, data.decode("utf-8", "surrogateescape").replace("\0", "\n"))
