@@ -136,7 +136,7 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
     capture = commands.add_parser(
         "capture", help="pack what this server answers, so that someone elsewhere gets the same answer", formatter_class=raw,
         epilog=CAPTURE_EXAMPLES,
-        description="Examines this server as `check` does and packs every answer, with its logs, into one archive. Passwords, tokens and keys are masked.",
+        description="Examines this server as `check` does and packs every answer and the logs into one archive, secrets masked.",
     )  # fmt: skip
     capture.add_argument("-o", "--output", metavar="FILE", help="archive (.tar.gz .tar.xz .tar), a folder, or -")
     capture.add_argument("--since", default="2h", metavar="TIME", help="logs of so long: 2h, 30m, 1d (default: 2h)")

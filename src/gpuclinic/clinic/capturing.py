@@ -13,14 +13,14 @@ from gpuclinic import __version__
 from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, check
 from gpuclinic.clinic.packing import pack
 from gpuclinic.clinic.scrubbing import Scrubber, unpacked_text
-from gpuclinic.observe.recording import OVER, RecordingHost, answer_lines, written
+from gpuclinic.observe.recording import OVER, RecordingHost, Written, answer_lines, written
 from gpuclinic.observe.replay import ANSWERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuclinic.observe.asking import Asked
-    from gpuclinic.observe.recording import Noted, Written
+    from gpuclinic.observe.recording import Noted
     from gpuclinic.recognise.anonymising import Anonymiser
 
     Gather = Callable[[Asked, float], object]

@@ -6,6 +6,7 @@ texts (a host name from /etc/hosts is replaced in a log, too), then replaced. Wi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -14,41 +15,39 @@ import random
 import re
 from typing import TYPE_CHECKING
 
+from gpuclinic.knowledge import DATA
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MOST_LEARNT = 20_000
-_COMMON = frozenset(
-    "localhost localdomain node nodes gpu gpus host server master worker compute kernel data ubuntu debian linux nvidia cuda root admin "
-    "login head test home docker container default none null unknown system user users main train python slurm nobody daemon bin sys sync "
-    "mail www-data backup ec2-user centos rocky opc azureuser guest operator service services shared public scratch project projects work "
-    "model models run tmp var opt usr lib etc proc true false yes the and for from with not error warning info debug fatal failed job jobs "
-    "munge postgres redis mysql nginx prometheus grafana systemd audit sshd cron ray jovyan runner build ceph lustre nfs kube etcd "
-    "broadcasthost ip6-localhost ip6-loopback ip6-localnet ip6-mcastprefix ip6-allnodes ip6-allrouters ip6-allhosts".split()
-)
-"""Names that are also words: replaced only where their place says that they are names."""
-_WELL_KNOWN_IDS = frozenset({"8be4df6193ca11d2aa0d00e098032b8c", "d719b2cb3d3a4596a3bcdad00e67656f"})
-"""Vendor GUIDs of EFI variables (UEFI specification: EFI_GLOBAL_VARIABLE, EFI_IMAGE_SECURITY_DATABASE), the same on every machine."""
-_UNITS = ("service", "socket", "slice", "scope", "mount", "automount", "timer", "target", "path", "device", "swap")
-_KEPT_FOLDERS = frozenset(
-    "bin lib lib64 include share site-packages dist-packages envs venv .venv env .cache .local .conda .triton miniconda3 anaconda3 miniforge3 "
-    "mambaforge conda src torch pip logs log checkpoints outputs data models datasets".split()
-)
+
+
+@functools.cache
+def plain_words(kind: str) -> frozenset[str]:
+    """Words that are no names (tables/plain_words.tsv): of the kind "name", "folder", "unit" or "id"."""
+    rows = (DATA / "tables" / "plain_words.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    return frozenset(row.split("\t")[1] for row in rows if row.startswith(kind + "\t"))
+
+
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
+_FQDN = rf"({_NAME}(?:\.[\w.-]{{1,120}})?)"
+_STAMP = r"(?:[A-Z][a-z]{2} +\d{1,2} [\d:.]{8,15}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{8,21}Z?)"
 _HOSTS: tuple[re.Pattern[str], ...] = (
-    re.compile(rf"(?m)^(?:<\d+>)?(?:[A-Z][a-z]{{2}} +\d{{1,2}} [\d:.]{{8,15}}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{{8,21}}Z?) ({_NAME}(?:\.[\w.-]{{1,120}})?) [\w./@()-]{{1,60}}(?:\[\d+\])?:"),
-    re.compile(rf"(?m)^Linux ({_NAME}(?:\.[\w.-]{{1,120}})?) \d+\.\d+"),
-    re.compile(rf"(?<![\w./-])({_NAME}(?:\.[\w.-]{{1,120}})?):\d{{1,8}}:\d{{1,8}} \[-?\d{{1,3}}\]"),
-    re.compile(rf"(?m)^({_NAME}(?:\.[\w.-]{{1,120}})?):/\S* "),
-    re.compile(rf"\b(?:NodeName|NodeHostName|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR)=({_NAME}(?:\.[\w.-]{{1,120}})?)"),
-    re.compile(rf"\"(?:host|hostname|nodeName|Hostname)\": ?\"({_NAME}(?:\.[\w.-]{{1,120}})?)\""),
+    re.compile(rf"(?m)^(?:<\d+>)?{_STAMP} {_FQDN} [\w./@()-]{{1,60}}(?:\[\d+\])?:"),
+    re.compile(rf"(?m)^Linux {_FQDN} \d+\.\d+"),
+    re.compile(rf"(?<![\w./-]){_FQDN}:\d{{1,8}}:\d{{1,8}} \[-?\d{{1,3}}\]"),
+    re.compile(rf"(?m)^{_FQDN}:/\S* "),
+    re.compile(rf"\b(?:NodeName|NodeHostName|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR)={_FQDN}"),
+    re.compile(rf"\"(?:host|hostname|nodeName|Hostname)\": ?\"{_FQDN}\""),
 )  # fmt: skip
 _USERS: tuple[re.Pattern[str], ...] = (
     re.compile(r"/(?:home|Users)/([a-z_][\w.-]{1,31})(?=[/\s\"':,;)\]]|$)"),
     re.compile(r"(?m)^([a-z_][\w.-]{1,31}):[^:\n]*:[1-5]\d{3,4}:\d+:"),
     re.compile(r"\b(?:USER|LOGNAME|SLURM_JOB_USER|SUDO_USER|UserId|User|user|username|owner)=\"?([a-z_][\w.-]{1,31})\b"),
-    re.compile(r"\b(?:session (?:opened|closed) for user|Accepted \w+ for|(?:invalid|failed|new) user:?|Failed password for(?: invalid user)?) ([a-z_][\w.-]{1,31})\b"),
+    re.compile(r"\b(?:session (?:opened|closed) for user|Accepted \w+ for|(?:invalid|failed|new) user:?) ([a-z_][\w.-]{1,31})\b"),
+    re.compile(r"\bFailed password for(?: invalid user)? ([a-z_][\w.-]{1,31})\b"),
     re.compile(r"\bsudo(?:\[\d+\])?: +([a-z_][\w.-]{1,31}) : "),
     re.compile(r"\b[ug]id=\d{4,6}\(([a-z_][\w.-]{1,31})\)"),
 )  # fmt: skip
@@ -58,7 +57,10 @@ _PODS: tuple[re.Pattern[str], ...] = (
     re.compile(r"\"Names?\": ?\"/?([A-Za-z0-9][\w.-]{2,120})\""),
 )
 _SERIALS: tuple[re.Pattern[str], ...] = (
-    re.compile(r"(?i)\b(?:board[ _])?(?:serial|asset|service)(?:[ _-]?(?:number|num|no|tag))?[\"']?\s{0,20}[:=>]\s{0,3}[\"']?([A-Za-z0-9][\w/-]{5,40})(?![\w/-])"),
+    re.compile(
+        r"(?i)\b(?:board[ _])?(?:serial|asset|service)(?:[ _-]?(?:number|num|no|tag))?[\"']?\s{0,20}[:=>]\s{0,3}[\"']?"
+        r"([A-Za-z0-9][\w/-]{5,40})(?![\w/-])"
+    ),
     re.compile(r"\bSN[:=]\s?([A-Za-z0-9]{6,30})\b"),
 )  # fmt: skip
 _GUID = re.compile(
@@ -113,10 +115,13 @@ class Anonymiser:
             for found in _SEARCHED.finditer(text):
                 for word in found[1].split():
                     self._domain(word)
+        self._learn_places(text)
+        self._learn_people(text)
+
+    def _learn_places(self, text: str) -> None:
         for pattern in _HOSTS:
             for found in pattern.finditer(text):
                 self._host(found[1])
-        self._learn_people(text)
         for pattern in _SERIALS:
             for found in pattern.finditer(text):
                 self._serial(found[1])
@@ -135,7 +140,7 @@ class Anonymiser:
                 self._user(line.split(" ", 1)[0])
         for pattern in _PODS:
             for found in pattern.finditer(text):
-                if re.search(r"[\d_-]", found[1]) and found[1].lower() not in _COMMON:
+                if re.search(r"[\d_-]", found[1]) and found[1].lower() not in plain_words("name"):
                     self._learnt(found[1], self._new("pod", found[1], "pod-"))
 
     def _learnt(self, word: str, new: str) -> None:
@@ -154,7 +159,7 @@ class Anonymiser:
         if name.lower() in ("localhost", "ip6-localhost", "ip6-loopback", "kernel") or name.lower().startswith("ip6-"):
             return
         new = self._new("host", name.lower(), "node")
-        if name.lower() in _COMMON or len(name) < 4:
+        if name.lower() in plain_words("name") or len(name) < 4:
             self._places[name] = new
         else:
             self._learnt(name, new)
@@ -167,7 +172,12 @@ class Anonymiser:
             self._domains.setdefault(domain, self._new("domain", domain, "site") + ".example")
 
     def _user(self, name: str) -> None:
-        if len(name) >= 3 and name.lower() not in _COMMON and re.search(r"[a-z]", name) and "systemd" not in name:
+        if (
+            len(name) >= 3
+            and name.lower() not in plain_words("name")
+            and re.search(r"[a-z]", name)
+            and "systemd" not in name
+        ):
             self._learnt(name.rstrip(".-+"), self._new("user", name.rstrip(".-+"), "user"))
 
     def _serial(self, number: str) -> None:
@@ -211,7 +221,7 @@ class Anonymiser:
 
     def _hex(self, digits: str) -> str:
         """As many hexadecimal digits; the first twelve depend on the first twelve only, as short ids of containers do."""
-        if digits in _WELL_KNOWN_IDS or len(set(digits)) == 1:
+        if digits in plain_words("id") or len(set(digits)) == 1:
             return digits
         head = self._digest("id", digits[:12]).hex()[:12]
         rest = self._digest("rest", digits).hex() + self._digest("more", digits).hex()
@@ -239,7 +249,7 @@ class Anonymiser:
         """A host's name that is also a word, where a host's name stands."""
         if text.strip() == name:
             return text.replace(name, new)
-        before = r"(?:[A-Z][a-z]{2} +\d{1,2} [\d:.]{8,15}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{8,21}Z?) |^Linux |\b(?:HOSTNAME|NodeName)="
+        before = rf"{_STAMP} |^Linux |\b(?:HOSTNAME|NodeName)="
         text = re.sub(rf"(?m)({before}){re.escape(name)}(?=[ .\n]|$)", lambda m: m[1] + new, text)
         return re.sub(
             rf"(?<![\w./-]){re.escape(name)}(?=:\d{{1,8}}:\d{{1,8}} \[)|(?<=\"host\":\"){re.escape(name)}(?=\")",
@@ -259,7 +269,7 @@ class Anonymiser:
         }[kind](old))  # fmt: skip
 
     def _mail(self, old: str) -> str:
-        if old.rsplit(".", 1)[-1] in _UNITS:
+        if old.rsplit(".", 1)[-1] in plain_words("unit"):
             return self.text(old.replace("@", "@ ")).replace("@ ", "@") if re.search(r"[\d.]{7}", old) else old
         user, _, place = old.partition("@")
         host = place.partition(".")[0]
@@ -292,7 +302,7 @@ class Anonymiser:
         if address.is_loopback or address.is_multicast or address.is_unspecified or not re.search(r"\d", old):
             return old
         groups = address.exploded.split(":")
-        upper = "".join(groups[:4]) if groups[0] in ("fe80",) else self._digest("net6", "".join(groups[:4])).hex()[:16]
+        upper = "".join(groups[:4]) if groups[0] == "fe80" else self._digest("net6", "".join(groups[:4])).hex()[:16]
         upper = upper if groups[0] == "fe80" else "fd" + upper[2:]
         whole = upper + self._digest("host6", "".join(groups)).hex()[:16]
         new = ":".join(whole[n : n + 4] for n in range(0, 32, 4))
@@ -346,14 +356,14 @@ class Anonymiser:
         parts = old.split("/")
         out = parts[:2]
         user = parts[2]
-        if user.lower() in _COMMON or len(user) < 3:
+        if user.lower() in plain_words("name") or len(user) < 3:
             out.append(user if user in ("ubuntu", "runner", "jovyan", "ec2-user") else self._new("user", user, "user"))
         else:
             out.append(self._words.get(user.rstrip(".-+")) or self._new("user", user.rstrip(".-+"), "user"))
         inside = False
         for number, part in enumerate(parts[3:], 4):
             inside = inside or part in ("site-packages", "dist-packages") or part.startswith("python3")
-            plain = inside or part in _KEPT_FOLDERS or (number == len(parts) and "." in part) or not part
+            plain = inside or part in plain_words("folder") or (number == len(parts) and "." in part) or not part
             out.append(part if plain else self._new("folder", part, "folder"))
         return "/".join(out)
 
