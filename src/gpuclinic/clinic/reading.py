@@ -17,7 +17,7 @@ from gpuclinic.recognise.boots import number_boots
 from gpuclinic.recognise.decoding import binary_reason, decode, encoding_of, transcoded
 from gpuclinic.recognise.engine import Confirmer, make_engine
 from gpuclinic.recognise.jsonlines import unwrap, unwrapped
-from gpuclinic.recognise.kinds import kind_of
+from gpuclinic.recognise.kinds import bookkeeping, kind_of
 from gpuclinic.recognise.limits import TooSlowError
 from gpuclinic.recognise.scan import StreamScanner
 from gpuclinic.recognise.sections import sections
@@ -87,7 +87,8 @@ class Reader:
             beginning = _behind_hole(data)[:8192]
             if beginning.count(0) == len(beginning) and item.plain is not None and len(data) > HELD_WHOLE:
                 beginning = _last_bytes(item.plain)  # a hole of many megabytes: the end tells what the file is
-            reason = None if self._dump(item.path, data) else binary_reason(beginning)
+            reason = bookkeeping(item.path, data[:512])
+            reason = reason or (None if self._dump(item.path, data) else binary_reason(beginning))
             if not data:
                 if problem is None:
                     self.not_read.append(NotRead(item.path, "empty"))

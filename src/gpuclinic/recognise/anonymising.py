@@ -59,7 +59,7 @@ _PODS: tuple[re.Pattern[str], ...] = (
 _SERIALS: tuple[re.Pattern[str], ...] = (
     re.compile(
         r"(?i)\b(?:board[ _])?(?:serial|asset|service)(?:[ _-]?(?:number|num|no|tag))?[\"']?\s{0,20}[:=>]\s{0,3}[\"']?"
-        r"([A-Za-z0-9][\w/-]{5,40})(?![\w/-])"
+        r"([A-Za-z0-9][\w-]{5,40})(?![\w/-])"
     ),
     re.compile(r"\bSN[:=]\s?([A-Za-z0-9]{6,30})\b"),
 )  # fmt: skip

@@ -24,6 +24,12 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
 )
 
+_LATER_SAMPLE = re.compile(r"(?:^|/)samples/\d{1,4}/(?:root|commands)/")
+_BOOKS = {
+    "answers.jsonl": (re.compile(rb'\s*\{"gpuclinic_answers"'), "the index of a capture"),
+    "snapshot.json": (re.compile(rb'\s*\{\s*"gpuclinic_snapshot"'), "the label of a capture"),
+    "stat.json": (re.compile(rb'\s*\{\s*"/[^"\n]*":\s*\{'), "owners and times of a snapshot's files"),
+}
 _BUG_REPORT = "Start of NVIDIA bug report log file"
 
 
@@ -43,3 +49,11 @@ def kind_of(text: str, parser_names: list[str]) -> str:
         if found and (name != "system log" or found > 0.4 * len(lines)):
             return name
     return "text"
+
+
+def bookkeeping(path: str, head: bytes) -> str | None:
+    """What a file of a snapshot is that is no record of the machine itself; None for all others. head: its first bytes."""
+    book = _BOOKS.get(path.rsplit("/", 1)[-1])
+    if book is not None and book[0].match(head):
+        return book[1]
+    return "a later sample of an answer" if _LATER_SAMPLE.search(path) else None

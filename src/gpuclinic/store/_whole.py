@@ -37,6 +37,8 @@ def whole_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
 def _begun(folder: Path, mode: int) -> tuple[int, str | None]:
     """An open file without a name, which vanishes with us; with a name of its own where the file system knows no such files."""
     with contextlib.suppress(OSError):
+        if not Path("/proc/self/fd").is_dir():
+            raise OSError
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode), None
     handle, name = tempfile.mkstemp(dir=folder, prefix=".gpuclinic-")
     os.fchmod(handle, mode)
@@ -44,9 +46,14 @@ def _begun(folder: Path, mode: int) -> tuple[int, str | None]:
 
 
 def _linked(handle: int, folder: Path) -> str:
-    for _ in range(100):
-        name = str(folder / f".gpuclinic-{os.urandom(8).hex()}")
-        with contextlib.suppress(FileExistsError):
-            os.link(f"/proc/self/fd/{handle}", name, follow_symlinks=True)
-            return name
-    raise FileExistsError(str(folder))
+    """The file under a name of its own beside its final one. A folder's handle makes Python call linkat, which follows the link of /proc."""
+    beside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(100):
+            name = f".gpuclinic-{os.urandom(8).hex()}"
+            with contextlib.suppress(FileExistsError):
+                os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=beside, dst_dir_fd=beside, follow_symlinks=True)
+                return str(folder / name)
+        raise FileExistsError(str(folder))
+    finally:
+        os.close(beside)
