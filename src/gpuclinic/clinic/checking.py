@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
-from gpuclinic.clinic.findings import from_cause, from_judged, settled
+from gpuclinic.clinic.findings import from_judged, settled
+from gpuclinic.clinic.logged import Now, logged
 from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
-from gpuclinic.clinic.looks._look import as_number
+from gpuclinic.clinic.looks._look import as_number, zone_of
 from gpuclinic.clinic.reading import Reader
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.evidence import Reading
@@ -108,7 +109,7 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)
     judged = judge(rows, window)
     findings = [from_judged(one, options.lang) for one in judged if one.state == "holds"]
-    findings += _from_logs(host, reader, options)
+    findings += _from_logs(host, reader, seen.facts, options)
     gaps = _gaps(seen.gaps, options, judged)
     return _answer(host, findings, judged, gaps, options, window[-1].facts, started)
 
@@ -208,19 +209,17 @@ def _further(
 _KINDS_SAMPLED = frozenset({"gpu", "gpu_process", "nvlink", "nvlink_gpu", "nvml", "gpu_count"})
 
 
-def _from_logs(host: Asked, reader: Reader, options: CheckOptions) -> list[Finding]:
+def _from_logs(host: Asked, reader: Reader, seen: list[Fact], options: CheckOptions) -> list[Finding]:
     """What the machine's own logs say happened, each cause as the finding that the table names for it."""
     facts = [fact for fact in reader.facts if fact.kind in _KEPT_FOR_LOGS]
     sources = {item.path: item.kind for item in reader.read}
     result = diagnose(Reading(reader.signals, facts, reader.counts, sources, boots=reader.boots), load())
+    if not result.candidates and not result.unknown_codes:
+        return []
     up = host.file("/proc/uptime", 64)
-    up_s = as_number(up.line) if up.ok else None
-    out: list[Finding] = []
-    for candidate in result.roots:
-        found = from_cause(candidate, result, options.lang, host.clock(), up_s)
-        if found is not None and chosen(found.id, options):
-            out.append(found)
-    return out
+    crashes = {f.key: number for f in seen if f.kind == "crash_record" and (number := as_number(f.fields.get("at")))}
+    now = Now(host.clock(), as_number(up.line) if up.ok else None, zone_of(host, host.clock()), crashes)
+    return [found for found in logged(result, reader.signals, options.lang, now) if chosen(found.id, options)]
 
 
 def _gaps(gaps: list[Gap], options: CheckOptions, judged: list[Judged]) -> list[Gap]:

@@ -1,4 +1,4 @@
-"""Builds findings: from judged rows and from causes in logs; and settles which of them explain others."""
+"""Builds findings from judged rows, and settles which of all findings explain others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuclinic.clinic.answer import build_cause, fill
-from gpuclinic.diagnose.decide import confidence
+from gpuclinic.clinic.answer import fill
 from gpuclinic.diagnose.evidence import fields_of
 from gpuclinic.knowledge import load_checks
 from gpuclinic.knowledge.causes import cause_info
@@ -17,14 +16,11 @@ from gpuclinic.model import SEVERITIES, Finding, Where
 from gpuclinic.recognise.decoding import printable
 
 if TYPE_CHECKING:
-    from gpuclinic.diagnose.candidates import Candidate
-    from gpuclinic.diagnose.diagnosis import Diagnosis
     from gpuclinic.diagnose.judge import Judged
-    from gpuclinic.knowledge import Check, LogFinding
+    from gpuclinic.knowledge import Check
     from gpuclinic.model import Fact
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_SURE = 0.5
 
 
 def from_judged(one: Judged, lang: str) -> Finding:
@@ -128,40 +124,6 @@ def _evidence(row: Check, fact: Fact | None) -> list[Where]:
     return out[:8] or [fact.where()]
 
 
-def from_cause(candidate: Candidate, result: Diagnosis, lang: str, now: float, up_s: float | None) -> Finding | None:
-    """What a log of this machine shows, by the table that says which finding a cause is; None where it is none.
-
-    now: Unix seconds; up_s: how long the machine is up, for stamps that count from its boot.
-    """
-    row = next((r for r in load_checks().log_findings if fnmatch.fnmatchcase(candidate.cause, r.cause)), None)
-    if row is None or row.severity == "none" or confidence(candidate, result.roots, result.candidates) < _SURE:
-        return None
-    cause = build_cause(candidate, "c1", "root", 1.0, lang, result.timeline)
-    severity = _as_it_ages(row, _age(candidate, now, up_s))
-    return Finding(
-        id=row.id, severity=severity, component=row.component, subject=cause.gpu or (str(cause.pid) if cause.pid else "host"), title=cause.title,
-        detail=cause.explanation, cause=cause.id, action=cause.action, steps=cause.steps, observed=None, expected=None, evidence=cause.evidence,
-        gpu=cause.gpu if cause.gpu and _ADDRESS.fullmatch(cause.gpu) else None, gpu_index=cause.gpu_index, pid=cause.pid, time=cause.time,
-    )  # fmt: skip
-
-
-def _age(candidate: Candidate, now: float, up_s: float | None) -> float | None:
-    """Seconds since the last line that speaks of it; None where the log does not say when."""
-    moments = [m for s in candidate.supports for m in (s.last_moment, s.moment) if m is not None]
-    wall = [m.seconds for m in moments if m.clock == "wall"]
-    if wall:
-        return now - max(wall)
-    uptimes = [m.seconds for m in moments if m.clock != "wall"]
-    return up_s - max(uptimes) if uptimes and up_s is not None else None
-
-
-def _as_it_ages(row: LogFinding, age: float | None) -> str:
-    """The severity of what a log told some time ago: one step milder after fresh_s, no fault after ten times that."""
-    if age is None or age <= row.fresh_s:
-        return row.severity
-    return SEVERITIES[max(0, SEVERITIES.index(row.severity) - 1)] if age <= 10 * row.fresh_s else "info"
-
-
 def settled(findings: list[Finding]) -> list[Finding]:
     """Each thing once, worst first; what another explains goes under it."""
     unique: dict[tuple[str, str], Finding] = {}
@@ -203,4 +165,4 @@ def _with_implied(one: Finding, implied: list[Finding]) -> Finding:
     evidence = list(one.evidence)
     for other in implied:
         evidence += [place for place in other.evidence[:2] if place not in evidence]
-    return msgspec.structs.replace(one, implies=sorted({f.id for f in implied}), evidence=evidence[:8])
+    return msgspec.structs.replace(one, implies=sorted({*one.implies, *(f.id for f in implied)}), evidence=evidence[:8])

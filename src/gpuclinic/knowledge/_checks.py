@@ -65,16 +65,34 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cause becomes that the logs of this machine show; the first row whose glob fits the cause counts.
+    """What a cause becomes that the logs of this machine show; the first row that fits counts.
 
+    cause: a glob. signs: globs of signatures (or "xid.79"), one of which must support the cause; such a row counts even where healthy
+    machines print the line, too. least: how strong the cause must be, 0-1.
     severity: while it is fresh; older than fresh_s seconds it is one step milder, older than ten times that it is info.
+    ends: "driver" or "boot": once the driver was loaded anew, or the machine booted, after the last line, it is one step milder at once.
     """
 
     cause: str
     id: str
     component: str
     severity: str = "warning"
+    signs: list[str] = []
     fresh_s: float = 86400.0
+    ends: str = ""
+    least: float = 0.5
+
+
+class UnknownCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The finding for Xids and SXids in the log that no catalogue lists."""
+
+    id: str
+    severity: str
+    component: str
+    action: str
+    title_en: str
+    title_zh: str
+    steps: list[Step] = []
 
 
 class CheckTables(msgspec.Struct, frozen=True):
@@ -82,6 +100,7 @@ class CheckTables(msgspec.Struct, frozen=True):
 
     checks: list[Check]
     log_findings: list[LogFinding]
+    unknown_code: UnknownCode
 
 
 @functools.cache
@@ -94,4 +113,5 @@ def _parse(raw: dict[str, list[Any]]) -> CheckTables:
     return CheckTables(
         msgspec.convert(raw.get("check", []), list[Check]),
         msgspec.convert(raw.get("log_finding", []), list[LogFinding]),
+        msgspec.convert(raw["unknown_code"][0], UnknownCode),
     )

@@ -89,3 +89,20 @@ def as_number(text: Any) -> float | None:
 
     found = re.match(r"\s*(-?\d+(?:\.\d+)?)", str(text)) if text is not None else None
     return float(found[1]) if found else None
+
+
+def zone_of(host: Asked, at: float) -> float:
+    """Local time less UTC on the examined machine, in seconds; 0 where it does not tell."""
+    import zoneinfo
+
+    link = host.link("/etc/localtime")
+    name = link.text.partition("zoneinfo/")[2] if link.ok else first_line(host, "/etc/timezone")
+    if not name or name in ("UTC", "Etc/UTC"):
+        return 0.0
+    import datetime as dt
+
+    try:
+        offset = dt.datetime.fromtimestamp(at, zoneinfo.ZoneInfo(name.strip())).utcoffset()
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, OverflowError):
+        return 0.0
+    return offset.total_seconds() if offset is not None else 0.0
