@@ -9,4 +9,10 @@ LOOKS: tuple[Look, ...] = (
     Look("gpu.nvml", "gpu:look_at_gpus", required=True, sampled=True),
     Look("kernel.log", "kernel_log:look_at_kernel_log"),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
+    Look("kernel.log.earlier", "kernel_log:look_at_earlier_logs", deep=True),
+    Look("kernel.boots", "boots:look_at_boots"),
+    Look("kernel.state", "kernel_state:look_at_kernel_state"),
+    Look("driver", "driver:look_at_driver", commands=(("modinfo", "nvidia"),)),
+    Look("driver.next_boot", "next_boot:look_at_next_boot"),
+    Look("driver.upgrades", "upgrades:look_at_upgrades"),
 )

@@ -1,0 +1,118 @@
+"""How this machine came to be booted: a planned reboot, or one that nobody asked for; and what a crash left behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING
+
+from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent
+from gpuclinic.clinic.looks.driver import in_container
+from gpuclinic.model import Gap
+from gpuclinic.recognise.login_records import Restart, restarts
+
+if TYPE_CHECKING:
+    from gpuclinic.model import Scalar
+    from gpuclinic.observe.asking import Asked
+
+LOOK = "kernel.boots"
+_WTMP = "/var/log/wtmp"
+_MOST = 32 << 20
+_TAIL = ("journalctl", "-b", "-1", "-n", "40", "-o", "short-iso", "--no-pager", "-q")
+_CLEAN = re.compile(
+    r"Reached target .{0,40}(?:Shutdown|Reboot|Power[- ]?Off|Final Step|Halt)|systemd-shutdown\[|reboot: (?:Restarting|Power down)|"
+    r"Received SIGTERM from PID 1 \(systemd-shutdow|Journal stopped|systemd-logind.{0,30}(?:rebooting|powering)"
+)
+_SOON = 3 * 86400.0
+_RECORDS = (
+    ("/sys/fs/pstore/*", "pstore"), ("/var/lib/systemd/pstore/*/dmesg.txt", "pstore"), ("/var/lib/systemd/pstore/*/*/dmesg.txt", "pstore"),
+    ("/var/crash/*/vmcore-dmesg.txt", "kdump"), ("/var/crash/*/dmesg.*", "kdump"),
+)  # fmt: skip
+_MOST_RECORD = 1 << 18
+_OLD = 30 * 86400.0
+_MOST_RESTARTS = 50
+
+
+def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
+    """Facts restart (each boot that is on record) and crash_record; crash records of the last 30 days as texts, too."""
+    seen = Seen()
+    now = host.clock()
+    up = as_number(first_line(host, "/proc/uptime"))
+    crashes = _crash_records(host, seen, now)
+    if in_container(host):
+        return seen
+    answer = host.file(_WTMP, _MOST, end=True)
+    found = restarts(answer.data) if answer.ok and not answer.cut else []
+    place = _WTMP
+    if not found and not answer.ok and not is_absent(answer):
+        seen.gaps.append(Gap(LOOK, f"{_WTMP}: {answer.why}"))
+    if not found and up is not None and up < _SOON:
+        found, place = _by_journal(host, now - up)
+    for number, one in enumerate(found[-_MOST_RESTARTS:]):
+        _restart(seen, one, place, now, crashes, latest=number == len(found[-_MOST_RESTARTS:]) - 1, up=up)
+    return seen
+
+
+def _restart(
+    seen: Seen, one: Restart, place: str, now: float, crashes: list[float], *, latest: bool, up: float | None
+) -> None:
+    at = now - up if latest and up is not None else one.at
+    panicked = any(
+        -86400.0 * 30 < crash - at <= 900.0 and crash >= at - (one.ran_s or 0.0) - 900.0 for crash in crashes
+    )
+    how = "panic" if one.how != "planned" and panicked else one.how
+    shown = dt.datetime.fromtimestamp(max(0.0, min(at, 4e9)), dt.timezone.utc).isoformat(timespec="seconds")
+    fields: dict[str, Scalar] = {
+        "at": at, "time": shown, "how": how, "kernel": one.kernel or None, "ran_s": one.ran_s, "latest": latest, "age_s": max(0.0, now - at),
+    }  # fmt: skip
+    said = {"planned": "after a shutdown on record", "unclean": "no shutdown on record before it"}.get(
+        one.how, "no records of shutdowns"
+    )
+    seen.fact("restart", shown, fields, place, how=f"system boot {shown}, {said}")
+
+
+def _by_journal(host: Asked, booted: float) -> tuple[list[Restart], str]:
+    """Without login records: the end of the journal of the boot before."""
+    place = " ".join(_TAIL[:3])
+    answer = host.command(*_TAIL, deadline=1.5, most=1 << 18)
+    if not answer.ok or not answer.lines():
+        return [], place
+    how = "planned" if _CLEAN.search(answer.text) else "unclean"
+    return [Restart(booted, "", how, None)], place
+
+
+def _crash_records(host: Asked, seen: Seen, now: float) -> list[float]:
+    """When the records were made. Old ones stay as facts; their texts are not read again and again."""
+    out: list[float] = []
+    for pattern, kind in _RECORDS:
+        for path, answer in host.files(pattern, _MOST_RECORD).items():
+            if not answer.ok or not answer.data or path.endswith(".enc.z"):
+                continue
+            at = _made_at(host, path)
+            if at is None:
+                continue
+            out.append(at)
+            seen.fact(
+                "crash_record",
+                path,
+                {"path": path, "what": kind, "at": at, "age_s": max(0.0, now - at)},
+                path,
+                at=_last_line(answer.text),
+            )
+            if now - at < _OLD:
+                data = host.file(path, _MOST_RECORD, end=True).data if answer.cut else answer.data
+                seen.texts.append((path, data))
+    return out
+
+
+def _made_at(host: Asked, path: str) -> float | None:
+    """The time in the name, as pstore's own and systemd's have it, else the file's."""
+    found = re.search(r"[-/]1(\d{9})(?:\d{5})?(?:/|$)", path)
+    if found:
+        return float("1" + found[1])
+    return as_number(host.stat(path).json().get("mtime"))
+
+
+def _last_line(text: str) -> str:
+    told = [line.strip() for line in text.splitlines() if re.search(r"Kernel panic|BUG:|Oops|LOCKUP|lockup", line)]
+    return (told[0] if told else text.strip().partition("\n")[0])[:300]
