@@ -15,4 +15,8 @@ LOOKS: tuple[Look, ...] = (
     Look("driver", "driver:look_at_driver", commands=(("modinfo", "nvidia"),)),
     Look("driver.next_boot", "next_boot:look_at_next_boot"),
     Look("driver.upgrades", "upgrades:look_at_upgrades"),
+    Look("process.gpu", "processes:look_at_processes"),
+    Look("container.runtime", "containers:look_at_containers"),
+    Look("scheduler.node", "schedulers:look_at_schedulers"),
+    Look("process.stuck", "processes:look_at_stuck"),
 )
