@@ -22,6 +22,12 @@ examples:
   dmesg -T | gpuclinic why -                     standard input
   gpuclinic why --lang zh --oneline train.log    one sentence to paste into a chat, in Chinese
   gpuclinic why --json bundle.tar.gz             for programs
+  gpuclinic why                                  on a terminal: this user's latest death, from what this machine recorded
+  gpuclinic why --pid 41822                      a process that died, or that still runs and hangs
+  gpuclinic why --job 771204                     a Slurm job; also a systemd unit, a container, "pod ml/train-0"
+  gpuclinic why --since 2h                       everything of the last two hours; --until ends it ("2026-03-02 04:00", yesterday)
+  gpuclinic why --pid 41822 train.log            both: the files and what this machine recorded
+  gpuclinic why --host node17/ --pid 41822       the same question to a snapshot
 
 exit status: 0 answered (whatever the answer), 3 nothing given could be read, 64 wrong command line, 70 a fault of gpuclinic
 """
@@ -79,12 +85,28 @@ def build_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     why = commands.add_parser(
         "why", help="name the root cause from logs, bundles and tool output", formatter_class=raw, epilog=WHY_EXAMPLES,
-        description="Names the root cause from whatever files you have, with the lines that prove it and the one thing to do now.",
+        description="Names the root cause from whatever files you have, or from what this machine recorded, "
+        "with the lines that prove it and the one thing to do now.",
     )  # fmt: skip
     why.add_argument(
-        "paths", nargs="*", metavar="PATH", help="file, folder, archive, snapshot, or - for standard input"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="file, folder, archive, snapshot, or - for standard input; none: this machine",
     )
     why.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    whom = why.add_mutually_exclusive_group()
+    whom.add_argument("--pid", type=_pid, metavar="N", help="a process of this machine, dead or still there")
+    whom.add_argument(
+        "--job", metavar="ID", help="a Slurm id, a systemd unit, a container's id or name, or 'pod NAMESPACE/NAME'"
+    )
+    why.add_argument("--live", action="store_true", help="what this machine itself recorded, beside the files given")
+    why.add_argument(
+        "--since",
+        metavar="WHEN",
+        help="only from then on: 2h, 30m, today, yesterday, 04:00, '2026-03-02 04:00' (default: 24h)",
+    )
+    why.add_argument("--until", metavar="WHEN", help="only up to then")
     form = why.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
     form.add_argument("--markdown", action="store_true", help="Markdown to paste into a ticket")
@@ -167,6 +189,12 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
     capture.add_argument("--host", metavar="SNAPSHOT", help="capture a snapshot again, as to anonymise it")
     _common(capture)
     capture.set_defaults(json=False)
+
+
+def _pid(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 22:
+        raise argparse.ArgumentTypeError(f"not a process number: {text}")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

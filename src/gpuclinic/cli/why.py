@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from gpuclinic.clinic.gathering import Gathered
+
 
 def run_why(options: argparse.Namespace) -> int:
     """Reads, answers, prints."""
     paths = list(options.paths)
+    live = _asks_machine(options)
     if options.host:
         paths.append(options.host)
-    if not paths:
+    if not paths and not live:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UserError(
-                "name a file, a folder or an archive, or - for standard input; examining this machine comes with `gpuclinic check`"
-            )
-        paths = ["-"]
+            live = True
+        else:
+            paths = ["-"]
     if paths.count("-") > 1:
         raise UserError("standard input can be read only once")
     missing = [p for p in paths if p != "-" and not os.path.lexists(p)]
@@ -41,7 +43,10 @@ def run_why(options: argparse.Namespace) -> int:
     for path in missing:
         complain(f"not read: {path}: no such file or folder")
     progress = _progress() if sys.stderr is not None and sys.stderr.isatty() else None
-    answer = examine(Places(paths, stdin), lang, progress)
+    gathered = _gathered(options) if live else None
+    answer = examine(Places(paths, stdin), lang, progress, gathered)
+    if gathered is not None and options.job:
+        answer.asked["job"] = options.job
     if progress is not None:
         sys.stderr.write("\r\x1b[K")
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -69,6 +74,38 @@ def run_why(options: argparse.Namespace) -> int:
         )
         sys.stdout.write(why_text(answer, colour=colour, width=text_width(), verbose=options.verbose))
     return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
+
+
+def _asks_machine(options: argparse.Namespace) -> bool:
+    """The question is about a running machine, or about the snapshot of one."""
+    return bool(options.live or options.pid is not None or options.job or options.since or options.until)
+
+
+def _gathered(options: argparse.Namespace) -> Gathered:
+    """What this machine, or the snapshot named by --host, says of the process, job or time that is asked about."""
+    from pathlib import Path
+
+    from gpuclinic.cli.check import host_of
+    from gpuclinic.clinic.gathering import Question, gather, parse_job, parse_moment
+
+    host = host_of(options)
+    try:
+        now = host.clock()
+        uid = os.getuid()
+        question = Question(
+            pid=options.pid, job=parse_job(options.job) if options.job else None,
+            since=parse_moment(options.since, now) if options.since else None,
+            until=parse_moment(options.until, now, option="--until") if options.until else None,
+            uid=uid if uid and host.live else None, home=str(Path.home()) if host.live else "", folder=str(Path.cwd()) if host.live else "",
+        )  # fmt: skip
+        if question.since is not None and question.until is not None and question.since > question.until:
+            raise UserError("--since is later than --until")
+        gathered = gather(host, question)
+        if not host.live and options.host:
+            gathered.snapshot = True
+        return gathered
+    finally:
+        host.close()
 
 
 def text_width() -> int:

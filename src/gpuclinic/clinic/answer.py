@@ -25,7 +25,10 @@ MOST_CAUSES = 12
 
 
 class Answer(msgspec.Struct):
-    """What `why` found. outcome: cause, hint, nothing_wrong, not_enough_evidence or nothing_read."""
+    """What `why` found. outcome: cause, hint, nothing_wrong, not_enough_evidence or nothing_read.
+
+    asked: of a running machine: pid, job, since, until (Unix seconds), those that were given.
+    """
 
     outcome: str
     causes: list[Cause]
@@ -37,6 +40,7 @@ class Answer(msgspec.Struct):
     fingerprint: str | None = None
     timeline: list[dict[str, Any]] = []
     notes: list[str] = []
+    asked: dict[str, Any] = {}
 
 
 def fill(template: str, values: dict[str, Any]) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import io
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,19 +11,17 @@ from gpuclinic.clinic.findings import from_judged, settled
 from gpuclinic.clinic.logged import Now, logged
 from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
 from gpuclinic.clinic.looks._look import as_number, zone_of
-from gpuclinic.clinic.reading import Reader
+from gpuclinic.clinic.reading import Reader, Texts
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.judge import Judged, Sample, judge
 from gpuclinic.knowledge import load, load_checks
 from gpuclinic.model import Fact, Finding, Gap, UserError
-from gpuclinic.observe.host import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from gpuclinic.knowledge import Check
-    from gpuclinic.model import NotRead
     from gpuclinic.observe.asking import Asked
 
 _KEPT_FOR_LOGS = frozenset({"boot", "now", "uptime", "kernel", "quoted"})
@@ -60,23 +57,6 @@ class CheckAnswer(msgspec.Struct):
     seconds: float = 0.0
 
 
-class _Texts:
-    """Texts that looks brought, as a Host for the reader."""
-
-    def __init__(self, texts: list[tuple[str, bytes]]) -> None:
-        self.label = "this machine"
-        self._texts = texts
-
-    def items(self) -> Iterator[Item | NotRead]:
-        """Each text once."""
-        for shown, data in self._texts:
-            yield Item(shown, len(data), _opener(data))
-
-
-def _opener(data: bytes) -> Callable[[], BinaryIO]:
-    return lambda: cast("BinaryIO", io.BytesIO(data))
-
-
 def chosen(identity: str, options: CheckOptions) -> bool:
     """An id is wanted: --only and --skip name it, or a beginning of it up to a dot."""
     if options.only and not any(_named(identity, name) for name in options.only):
@@ -103,7 +83,7 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     )
     seen = _taken(host, looks, wanted, progress)
     reader = Reader(load())
-    reader.read_host(_Texts(seen.texts))
+    reader.read_host(Texts(seen.texts))
     steady = [fact for fact in reader.facts if fact.kind not in _sampled_kinds(seen)]
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -42,6 +43,26 @@ _SERIES_ENDS = 48 << 10
 _PICKLE_HEAD = b"\x80"
 
 Progress = Callable[[str, int], None]
+
+
+class Texts:
+    """Texts that were asked of a machine, as a Host for the reader; compressed ones are unpacked."""
+
+    def __init__(self, texts: list[tuple[str, bytes]]) -> None:
+        self.label = "this machine"
+        self._texts = texts
+
+    def items(self) -> Iterator[Item | NotRead]:
+        """Each text once."""
+        from gpuclinic.observe.archives import nested
+        from gpuclinic.observe.host import Item
+
+        for shown, data in self._texts:
+            yield from nested(Item(shown, len(data), functools.partial(_opened, data)))
+
+
+def _opened(data: bytes) -> BinaryIO:
+    return io.BytesIO(data)
 
 
 class Reader:

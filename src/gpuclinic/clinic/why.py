@@ -9,14 +9,17 @@ import msgspec
 
 from gpuclinic.clinic.answer import MOST_CAUSES, MOST_EVIDENCE, Answer, build_cause, fingerprint
 from gpuclinic.clinic.extras import extras
-from gpuclinic.clinic.reading import Progress, Reader
+from gpuclinic.clinic.live_answer import add_live, looked_in_files
+from gpuclinic.clinic.reading import Progress, Reader, Texts
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.decide import confidence
 from gpuclinic.diagnose.evidence import Reading
+from gpuclinic.diagnose.subject import narrow
 from gpuclinic.knowledge import load
 from gpuclinic.recognise.decoding import printable
 
 if TYPE_CHECKING:
+    from gpuclinic.clinic.gathering import Gathered
     from gpuclinic.diagnose.candidates import Candidate
     from gpuclinic.diagnose.timeline import Timeline
     from gpuclinic.model import Cause, Where
@@ -31,18 +34,27 @@ _SHOWN = 0.3
 _TRACES = 3
 
 
-def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> Answer:
-    """Reads the host and answers why it went wrong."""
+def examine(host: Host, lang: str = "en", progress: Progress | None = None, gathered: Gathered | None = None) -> Answer:
+    """Reads the host and answers why it went wrong. gathered: what a running machine told beside; then only its subject is asked about."""
     knowledge = load()
     reader = Reader(knowledge, progress)
     reader.read_host(host)
+    if gathered is not None:
+        if gathered.snapshot:
+            gathered.subject.live |= {item.path for item in reader.read}
+            gathered.facts.append(looked_in_files(reader.read))
+        reader.read_host(Texts(gathered.texts))
+        reader.facts.extend(gathered.facts)
+        reader.not_read.extend(gap for gap in gathered.not_read if gap not in reader.not_read)
     sources = {item.path: item.kind for item in reader.read}
     reading = Reading(reader.signals, reader.facts, reader.counts, sources, boots=reader.boots)
+    if gathered is not None:
+        reading = narrow(reading, gathered.subject)
     result = diagnose(reading, knowledge)
     answer = Answer(
         outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang
     )
-    if not reader.read:
+    if not reader.read and gathered is None:
         return answer
     roots = [c for c in result.roots if confidence(c, result.roots, result.candidates) >= 0.05]
     answer.causes = _causes(roots, result.candidates, lang, result.timeline)
@@ -61,6 +73,8 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None) -> A
         notes, fields = extras(roots[0], reading, result.timeline, lang)
         answer.notes = [*answer.notes, *notes]
         answer.causes[0] = msgspec.structs.replace(answer.causes[0], extra=fields)
+    if gathered is not None:
+        add_live(answer, gathered, reading)
     return answer
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gpuclinic.knowledge import Knowledge, Rule, Signature
 
 _MOST_EVIDENCE = 40
+_DATED = frozenset({"sel_event", "death"})
+"""Facts that tell of one event; the others tell of a state that was so when somebody looked."""
 _BY_CODE = {"nvrm.xid": "xid", "nvrm.sxid": "sxid", "nvrm.xid_reported": "xid", "nvrm.xid_condition": "xid"}
 """Signatures without a cause of their own: the code decides."""
 
@@ -262,7 +264,7 @@ def _add_rule(pool: Pool, rule: Rule, fact: Fact | None, places: list[Where]) ->
     if fact is not None:
         groups.setdefault("key", fact.key)
     pid, rank = fields.get("pid"), fields.get("rank")
-    dated = fact is not None and fact.kind == "sel_event" and fact.time is not None and not fact.time.yearless
+    dated = fact is not None and fact.kind in _DATED and fact.time is not None and not fact.time.yearless
     moment = Clock("wall", fact.time.seconds) if dated and fact is not None and fact.time is not None else None
     support = Support(
         id=rule.id, worth=LEVEL_CONFIDENCE[rule.level], places=places, moment=moment, order=10**9, fatal=rule.fatal, role=rule.role, texts=texts,

@@ -39,7 +39,10 @@ class Timeline:
     def __init__(self, signals: list[Signal], known_years: list[int], facts: Iterable[Fact] = ()) -> None:
         self._year = statistics.mode(known_years) if known_years else None
         self.year_known = self._year is not None
-        self.zoned = any(s.time is not None and s.time.zoned for s in signals)
+        facts = list(facts)
+        self.zoned = any(s.time is not None and s.time.zoned for s in signals) or any(
+            f.kind == "death" and f.time is not None and f.time.zoned for f in facts
+        )
         dated = [s.time.seconds for s in signals if s.time is not None and not s.time.yearless and not s.time.uptime]
         self._anchor = statistics.median(dated) if dated else None
         self._old_from = _turn_of_year(

@@ -41,6 +41,8 @@ def why_json(answer: Answer) -> str:
     body["not_read"] = msgspec.to_builtins(answer.not_read)
     body["missing"] = still_missing(answer)
     body["notes"] = answer.notes
+    if answer.asked:
+        body["asked"] = answer.asked
     return as_text(body)
 
 

@@ -1,0 +1,103 @@
+"""Asks a machine for everything that may say why a process or job died or hangs; what it refused is told, too."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from gpuclinic.clinic.gathering._gathered import Gathered
+from gpuclinic.clinic.gathering._question import Job, Question, parse_job, parse_moment
+from gpuclinic.clinic.gathering.changes import gather_changes
+from gpuclinic.clinic.gathering.jobs import gather_job, gather_owner, gather_recent_jobs
+from gpuclinic.clinic.gathering.logs import gather_logs
+from gpuclinic.clinic.gathering.memory import gather_memory
+from gpuclinic.clinic.gathering.process import gather_process
+from gpuclinic.clinic.gathering.records import gather_records
+from gpuclinic.clinic.gathering.user_logs import gather_user_logs
+from gpuclinic.diagnose.subject import Subject
+from gpuclinic.model import Fact, Stamp, Where
+
+if TYPE_CHECKING:
+    from gpuclinic.observe.asking import Asked
+
+__all__ = ["Gathered", "Job", "Question", "gather", "parse_job", "parse_moment"]
+
+RECENT_S = 86400.0
+"""How far back a question without a time looks."""
+
+
+def gather(host: Asked, question: Question) -> Gathered:
+    """Everything about the question, each under its deadline. A snapshot's logs are read with its other files, so only its state is asked here."""
+    now = host.clock()
+    up = host.file("/proc/uptime", 64)
+    boot = now - float(up.line.split()[0]) if up.ok and up.line else None
+    subject = Subject(
+        asked="pid" if question.pid is not None else "job" if question.job is not None else "recent",
+        since=question.since, until=question.until, boot=boot, now=now, uid=question.uid, offset=_offset(host, now),
+        pids=set(), units=set(), cgroups=set(), containers=set(), jobs=set(), mine=set(), others=set(), live=set(),
+    )  # fmt: skip
+    gathered = Gathered(subject, [], [], [], [], [])
+    since = _since(question, now, boot)
+    if host.live:
+        _start(host, question, since)
+    if boot is not None:
+        place = Where("/proc/uptime", 1, f"up {up.line.split()[0]} s")
+        gathered.facts.append(Fact("boot", "this boot", {}, {"": place}, "/proc/uptime", time=Stamp(boot, zoned=True)))
+    if question.pid is not None:
+        gather_process(host, question.pid, gathered)
+        gather_owner(host, gathered, since)
+    if question.job is not None:
+        gather_job(host, question.job, gathered, since, question.until)
+    elif question.pid is None:
+        gather_recent_jobs(host, question, gathered, since)
+    gather_memory(host, gathered)
+    gather_records(host, question, gathered, since)
+    if host.live:
+        gather_logs(host, question, gathered, since)
+        gather_user_logs(host, question, gathered, max(since, now - RECENT_S) if question.since is None else since)
+        gather_changes(host, gathered)
+    subject.live |= {name for name, _ in gathered.texts} | {fact.source for fact in gathered.facts}
+    _wish(gathered)
+    return gathered
+
+
+def _since(question: Question, now: float, boot: float | None) -> float:
+    """How far back logs are read: as asked; a process cannot be older than the boot."""
+    if question.since is not None:
+        return question.since
+    if question.pid is not None and boot is not None:
+        return max(boot, now - 30 * RECENT_S)
+    return now - (7 * RECENT_S if question.job is not None else RECENT_S)
+
+
+def _start(host: Asked, question: Question, since: float) -> None:
+    """Starts all programs that take their time, so that they run beside one another."""
+    from gpuclinic.clinic.gathering import jobs, logs, records
+
+    host.expect([*logs.commands(question, since), *records.commands(question, since), *jobs.commands(question, since)])
+
+
+def _offset(host: Asked, now: float) -> float:
+    """Seconds that the machine's local time is ahead of UTC."""
+    if host.live:
+        found = dt.datetime.fromtimestamp(now).astimezone().utcoffset()
+        return found.total_seconds() if found is not None else 0.0
+    import zoneinfo
+
+    link = host.link("/etc/localtime").text.partition("zoneinfo/")[2]
+    name = link or host.file("/etc/timezone", 128).line
+    try:
+        found = dt.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(name)).utcoffset() if name else None
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return 0.0
+    return found.total_seconds() if found is not None else 0.0
+
+
+def _wish(gathered: Gathered) -> None:
+    """For a death the records that would have named the sender, where they were not kept."""
+    if gathered.subject.alive:
+        gathered.wanted = [
+            w for w in gathered.wanted if w not in ("audit", "accounting", "core_dumps", "gpu_accounting")
+        ]
+    elif gathered.subject.gone:
+        gathered.want("run")

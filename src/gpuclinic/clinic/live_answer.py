@@ -1,0 +1,83 @@
+"""What an answer about a running machine says beside the causes: how the process is, what would have told more, what was asked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuclinic.clinic.answer import fill
+from gpuclinic.knowledge.records import sentence, wished
+from gpuclinic.model import Fact, Where
+
+if TYPE_CHECKING:
+    from gpuclinic.clinic.answer import Answer
+    from gpuclinic.clinic.gathering import Gathered
+    from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.diagnose.subject import Subject
+    from gpuclinic.model import ReadItem
+
+_OUTSIDE = ("process.killed",)
+"""Causes of which somebody is the author whom only a record could name."""
+_PROVEN = 0.9
+_KERNEL_LOG = re.compile(r"journalctl -k|dmesg")
+_OF_THE_SENDER = frozenset({"audit", "run", "accounting"})
+
+
+def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
+    """Completes the answer; decides between "nothing wrong" and "not enough evidence" by what the process itself shows."""
+    subject = gathered.subject
+    answer.asked = {
+        k: v for k, v in (("pid", subject.pid), ("since", subject.since), ("until", subject.until)) if v is not None
+    }
+    words = [*gathered.words, *_ended_well(reading, subject)]
+    answer.notes = [
+        text for name, values in words if (text := fill(sentence(name, answer.lang), dict(values)))
+    ] + answer.notes
+    if not answer.causes:
+        answer.outcome = _outcome(answer.outcome, subject, words, gathered)
+    wanted = list(gathered.wanted)
+    sure = answer.outcome == "cause" and not answer.causes[0].id.startswith(_OUTSIDE)
+    if sure or answer.outcome == "nothing_wrong" or subject.pid_unused:
+        wanted = [name for name in wanted if name not in _OF_THE_SENDER]
+    if sure:
+        wanted = []
+        if answer.causes[0].confidence >= _PROVEN:
+            answer.missing = []
+    if any(f.kind == "looked" and f.fields.get("kernel_log") for f in reading.facts):
+        answer.missing = [item for item in answer.missing if not _KERNEL_LOG.match(item["command"])]
+    told = {item["command"] for item in answer.missing}
+    answer.missing = [item for item in wished(wanted, answer.lang) if item["command"] not in told] + answer.missing
+
+
+def looked_in_files(read: list[ReadItem]) -> Fact:
+    """Whether a kernel log was among the files of a snapshot."""
+    logs = [
+        item
+        for item in read
+        if item.kind in ("kernel log", "dmesg") or item.path.endswith(("kmsg", "dmesg.txt", "kern.log"))
+    ]
+    place = Where(logs[0].path if logs else "", None, "kernel log: " + ("read" if logs else "not read"))
+    return Fact("looked", "logs", {"kernel_log": bool(logs)}, {"": place}, place.source)
+
+
+def _ended_well(reading: Reading, subject: Subject) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        ("ended_well", {"pid": f.fields.get("pid"), "recorder": f.fields.get("recorder")})
+        for f in reading.facts
+        if f.kind == "death"
+        and f.fields.get("exit_code") == 0
+        and (not subject.pids or f.fields.get("pid") in subject.pids)
+    ][:1]
+
+
+def _outcome(outcome: str, subject: Subject, words: list[tuple[str, Any]], gathered: Gathered) -> str:
+    """Without a cause: a process that gets on, or ended well, is in order; one that stands or is gone without a trace is not explained."""
+    if subject.asked == "pid":
+        if subject.alive:
+            return "nothing_wrong" if subject.progresses else "not_enough_evidence"
+        return "nothing_wrong" if any(name == "ended_well" for name, _ in words) else "not_enough_evidence"
+    if subject.asked == "job" and any(name == "job_unknown" for name, _ in words):
+        return "not_enough_evidence"
+    if outcome == "nothing_wrong" and {"kernel_log"} & set(gathered.wanted):
+        return "not_enough_evidence"
+    return outcome
