@@ -97,3 +97,24 @@ def test_log_findings_are_whole() -> None:
     for row in load_checks().log_findings:
         assert row.component in COMPONENTS
         assert row.severity in (*SEVERITIES, "none")
+
+
+def test_table_of_findings_is_current() -> None:
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    tool = Path(__file__).parents[2] / "tools" / "make_findings.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_finding_is_explained(lang: str) -> None:
+    from gpuclinic.clinic.explain import explain
+
+    for identity in [row.id for row in ROWS] + [row.id for row in load_checks().log_findings]:
+        found = explain(identity, lang)
+        assert found.topic == "finding"
+        assert found.name
+        assert "{" not in found.text.replace("{key}", "")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.clinic.answer import fill
-from gpuclinic.knowledge import load
+from gpuclinic.knowledge import load, load_checks
 from gpuclinic.knowledge.causes import cause_ids, cause_info
 from gpuclinic.knowledge.codes import TOPICS, CodeInfo, all_names, by_code, by_name
 from gpuclinic.knowledge.xids import NVLINK5, XidInfo, catalogue, judge, nvlink5_fault, xid_info
-from gpuclinic.model import LEVEL_CONFIDENCE, UserError
+from gpuclinic.model import LEVEL_CONFIDENCE, SEVERITIES, UserError
 
 if TYPE_CHECKING:
-    from gpuclinic.knowledge import Rule, Signature
+    from gpuclinic.knowledge import Check, LogFinding, Rule, Signature
 
 _ASKED = re.compile(
     r"(?P<topic>sxid|xid|exit|signal|sig|errno|cuda|cudnn|cublas|nccl|nvml|slurm|k8s|kubernetes|kubectl"
@@ -53,6 +53,7 @@ _ESCALATIONS: dict[str, tuple[str, ...]] = {
     "drain_node": ("reboot", "rma"),
     "collect_evidence": ("contact_vendor",),
 }
+_PLACE = re.compile(r"\{(\w+)\}")
 _SIGNAL_EXITS = range(129, 193)
 
 
@@ -152,6 +153,12 @@ def _identity(identity: str, lang: str) -> Explanation | None:
     for known in cause_ids():
         if known == wanted and known != "unknown":
             return _from_cause(known, lang)
+    for check in load_checks().checks:
+        if check.id == wanted:
+            return _from_check(check, lang)
+    logged = [row for row in load_checks().log_findings if row.id == wanted]
+    if logged:
+        return _from_log_finding(logged, lang)
     knowledge = load()
     rows: list[Signature | Rule] = [*knowledge.rules, *knowledge.signatures]
     for row in rows:
@@ -310,6 +317,38 @@ def _from_cause(identity: str, lang: str) -> Explanation:
         escalation=_ESCALATIONS.get(info.action, ()),
         source=info.source,
     )
+
+
+def _from_check(row: Check, lang: str) -> Explanation:
+    """A finding of `check`: what it says, when it holds, what to do."""
+    suffix = "zh" if lang == "zh" else "en"
+    info = cause_info(row.cause) if row.cause else None
+    title = _PLACE.sub(r"<\1>", getattr(row, f"title_{suffix}"))
+    plain = _PLACE.sub(r"<\1>", getattr(row, f"detail_{suffix}")) or (getattr(info, f"text_{suffix}") if info else "")
+    severity = next(s for s in reversed(SEVERITIES) if getattr(row, s))
+    when = "; ".join(f"{s}: {' '.join(getattr(row, s).split())}" for s in reversed(SEVERITIES) if getattr(row, s))
+    held = (f"；须持续 {row.for_s:g} 秒" if lang == "zh" else f"; for {row.for_s:g} s") if row.for_s else ""
+    action = row.action or (info.action if info else "none")
+    holds = f"判定条件（{row.over or 'host'}）：" if lang == "zh" else f"It holds ({row.over or 'host'}) where "
+    stop = "。" if lang == "zh" else ". "
+    return Explanation(
+        "finding", row.id, title, severity, action, f"{title}{stop}{plain}{'' if lang == 'zh' else ' '}{holds}{when}{held}{stop}".strip(),
+        cause=row.cause or None, escalation=_ESCALATIONS.get(action, ()), source=row.source,
+    )  # fmt: skip
+
+
+def _from_log_finding(rows: list[LogFinding], lang: str) -> Explanation:
+    """A finding that this machine's logs tell: which causes become it."""
+    causes = ", ".join(dict.fromkeys(row.cause for row in rows))
+    worst = max((row.severity for row in rows if row.severity in SEVERITIES), key=SEVERITIES.index, default="info")
+    text = (
+        f"本机日志显示发生过以下原因之一：{causes}。时间越久，级别越低。"
+        if lang == "zh"
+        else f"The logs of this machine show one of these causes: {causes}. The older it is, the milder it counts."
+    )
+    exact = [row.cause for row in rows if "*" not in row.cause]
+    action = cause_info(exact[0]).action if len(exact) == 1 and len(rows) == 1 else "collect_evidence"
+    return Explanation("finding", rows[0].id, rows[0].id, worst, action, text, source="knowledge/data/checks/logs.toml")
 
 
 def _from_row(row: Signature | Rule, lang: str, topic: str, groups: dict[str, str]) -> Explanation:
