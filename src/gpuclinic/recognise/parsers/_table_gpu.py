@@ -45,6 +45,7 @@ ENTRIES: tuple[Entry, ...] = (
         (r"<nvidia_smi_log>", r"nvsmi_device_v\d+\.dtd", r"<gpu id=\"[0-9A-Fa-f:.]{7,}\">"),
         "nvidia_smi_xml:parse_xml",
     ),
+    Entry("NVML answers", (r"\"gpuclinic_nvml\"\s*:\s*1\b",), "nvml:parse_nvml"),
     Entry("nvidia-smi -L", (r"^[ \t>|]{0,80}GPU \d{1,3}: .{1,80} \(UUID: ",), "nvidia_smi_list:parse_list"),
     Entry(
         "nvidia-smi --version",
