@@ -17,6 +17,7 @@ from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.judge import Judged, Sample, judge
 from gpuclinic.knowledge import load, load_checks
 from gpuclinic.model import Fact, Finding, Gap, UserError
+from gpuclinic.recognise.expectations import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,7 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     reader = Reader(load())
     reader.read_host(Texts(seen.texts))
     steady = [fact for fact in reader.facts if fact.kind not in _sampled_kinds(seen)]
+    complete(seen.facts + steady, started, options.psu_watts)
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)
     judged = judge(rows, window)
@@ -181,7 +183,9 @@ def _further(
         at = host.clock()
         got = _taken(host, again, wanted, progress)
         kinds = {fact.kind for fact in got.facts}
-        out.append(Sample(at, got.facts + [f for f in rest if f.kind not in kinds] + steady, dict(counts)))
+        facts = got.facts + [f for f in rest if f.kind not in kinds] + steady
+        complete(facts, at, options.psu_watts)
+        out.append(Sample(at, facts, dict(counts)))
         if at >= begun + options.seconds or len(out) >= most:
             return out
 

@@ -33,7 +33,7 @@ def from_judged(one: Judged, lang: str) -> Finding:
         {"text": fill(getattr(step, suffix), names), "command": fill(step.command, _safe(names)), "risk": step.risk}
         for step in (row.steps or (info.steps if info else []))
     ]
-    title = fill(getattr(row, f"title_{suffix}"), names) or getattr(row, f"title_{suffix}")
+    title = fill(getattr(row, f"title_{suffix}"), names) or re.sub(r"\{\w+\}", "?", getattr(row, f"title_{suffix}"))
     detail = fill(getattr(row, f"detail_{suffix}"), names) or (getattr(info, f"text_{suffix}") if info else "")
     return Finding(
         id=row.id, severity=one.severity or "info", component=row.component, subject=_subject(row, fact, names),

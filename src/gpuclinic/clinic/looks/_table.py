@@ -6,7 +6,20 @@ from gpuclinic.clinic.looks._look import Look
 
 LOOKS: tuple[Look, ...] = (
     Look("pci.bus", "bus:look_at_bus", required=True, sampled=True),
+    Look("pcie.acs", "bus:look_at_acs", deep=True),
     Look("gpu.nvml", "gpu:look_at_gpus", required=True, sampled=True),
+    Look("fabric.services", "fabric:look_at_fabric"),
+    Look("sensors.power", "sensors:look_at_power"),
+    Look(
+        "sensors.board",
+        "sensors:look_at_board",
+        deep=True,
+        commands=(
+            ("ipmitool", "sdr", "elist"),
+            ("ipmitool", "sel", "elist", "last", "500"),
+            ("ipmitool", "dcmi", "power", "reading"),
+        ),
+    ),  # fmt: skip
     Look("kernel.log", "kernel_log:look_at_kernel_log"),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
     Look("kernel.log.earlier", "kernel_log:look_at_earlier_logs", deep=True),
