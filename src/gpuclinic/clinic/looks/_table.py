@@ -19,7 +19,7 @@ LOOKS: tuple[Look, ...] = (
             ("ipmitool", "sel", "elist", "last", "500"),
             ("ipmitool", "dcmi", "power", "reading"),
         ),
-    ),  # fmt: skip
+    ),
     Look("kernel.log", "kernel_log:look_at_kernel_log"),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
     Look("kernel.log.earlier", "kernel_log:look_at_earlier_logs", deep=True),

@@ -231,5 +231,5 @@ def _iommu(host: Asked, seen: Seen, gpus: list[Fact]) -> None:
             kinds.append(kind.line)
     translated = [kind for kind in kinds if kind.startswith("DMA")]
     if kinds:
-        fields = {"type": (translated or kinds)[0], "translated_gpus": len(translated)}
+        fields: dict[str, Any] = {"type": (translated or kinds)[0], "translated_gpus": len(translated)}
         seen.fact("iommu", "host", fields, "/sys/kernel/iommu_groups")
