@@ -21,7 +21,6 @@ LOOKS: tuple[Look, ...] = (
         ),
     ),
     Look("kernel.log", "kernel_log:look_at_kernel_log"),
-    Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
     Look("kernel.log.earlier", "kernel_log:look_at_earlier_logs", deep=True),
     Look("kernel.boots", "boots:look_at_boots"),
     Look("kernel.state", "kernel_state:look_at_kernel_state"),
@@ -32,4 +31,19 @@ LOOKS: tuple[Look, ...] = (
     Look("container.runtime", "containers:look_at_containers"),
     Look("scheduler.node", "schedulers:look_at_schedulers"),
     Look("process.stuck", "processes:look_at_stuck"),
+    Look("host.memory", "host:look_at_memory", sampled=True),
+    Look("host.cpu", "host:look_at_cpu", sampled=True),
+    Look("host.cgroup", "host:look_at_cgroups", sampled=True),
+    Look("host.limits", "host:look_at_limits"),
+    Look("host.settings", "host:look_at_settings"),
+    Look("host.time", "host:look_at_time"),
+    Look("storage.mounts", "storage:look_at_mounts"),
+    Look("storage.devices", "storage:look_at_devices", sampled=True),
+    Look("storage.network_fs", "storage:look_at_network_file_systems", sampled=True),
+    Look("storage.disk_health", "storage:look_at_disk_health", deep=True),
+    Look("network.rdma", "network:look_at_rdma", sampled=True),
+    Look("network.interfaces", "network:look_at_interfaces", sampled=True),
+    Look("network.names", "network:look_at_names"),
+    Look("network.resolution", "network:look_at_resolution", deep=True),
+    Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
 )

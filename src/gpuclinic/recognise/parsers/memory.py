@@ -42,6 +42,9 @@ _WANTED = {
     "Buffers": "buffers_mib",
     "Cached": "cached_mib",
     "HugePages_Total": "huge_pages",
+    "HugePages_Free": "huge_pages_free",
+    "Hugepagesize": "huge_page_mib",
+    "SUnreclaim": "slab_unreclaimable_mib",
     "Unevictable": "unevictable_mib",
 }
 _CGROUP_NAME = (
@@ -150,7 +153,7 @@ def parse_meminfo(document: Document) -> list[Fact]:
         if not match or not name or name in fields:
             continue
         value = float(match.group("value"))
-        fields[name] = value if name == "huge_pages" else round(value / 1024, 3)
+        fields[name] = value if name in ("huge_pages", "huge_pages_free") else round(value / 1024, 3)
         places[name] = document.at(index, line)
         first = first or (index, line)
     if first is None or "total_mib" not in fields:
@@ -159,6 +162,8 @@ def parse_meminfo(document: Document) -> list[Fact]:
         fields["swap_used_mib"] = float(fields["swap_total_mib"] or 0) - float(fields["swap_free_mib"] or 0)
     if "available_mib" in fields:
         fields["used_mib"] = float(fields["total_mib"] or 0) - float(fields["available_mib"] or 0)
+    if fields.get("huge_pages_free"):
+        fields["huge_free_mib"] = float(fields["huge_pages_free"] or 0) * float(fields.get("huge_page_mib") or 2)
     return [fact(document, "memory", "host", fields, first[0], first[1], places)]
 
 

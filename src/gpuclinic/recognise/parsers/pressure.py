@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _NAMES = re.compile(r"(?:pressure[/ ]|\b)(cpu|io|memory)(?:\.pressure)?\b")
 _VALUES = re.compile(
-    r"^(?:\S*?(?P<name>cpu|io|memory)(?:\.pressure)?:)?\s*(?P<what>some|full) avg10=(?P<ten>[\d.]+) "
-    r"avg60=(?P<sixty>[\d.]+)"
+    r"^(?:\S*?(?P<name>cpu|io|memory)(?:\.pressure)?:)?\s*(?P<what>some|full) avg10=(?P<ten>\d{1,9}(?:\.\d{1,9})?) "
+    r"avg60=(?P<sixty>\d{1,9}(?:\.\d{1,9})?)(?: avg300=(?P<three>\d{1,9}(?:\.\d{1,9})?))?"
 )
 _USUAL = ("cpu", "io", "memory")
 
@@ -38,9 +38,15 @@ def parse_pressure(document: Document) -> list[Fact]:
             if name is None:
                 continue
             fields = {"resource": name, "some_avg10": float(found["ten"]), "some_avg60": float(found["sixty"])}
+            if found["three"]:
+                fields["some_avg300"] = float(found["three"])
             facts.append(fact(document, "pressure", name, fields, index, line))
         elif facts:
-            facts[-1].fields["full_avg10"] = float(found["ten"])
+            last = facts[-1]
+            for field, group in (("full_avg10", "ten"), ("full_avg60", "sixty"), ("full_avg300", "three")):
+                if found[group]:
+                    last.fields[field] = float(found[group])
+                    last.lines[field] = document.at(index, line)
     return facts[:24]
 
 
