@@ -146,17 +146,31 @@ def settled(findings: list[Finding]) -> list[Finding]:
 
 
 def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Finding | None:
-    """The finding that explains this one: named by its row, or of the same cause on the same GPU and told by a row."""
+    """The finding that explains this one: named by its row, or of the same cause on the same GPU and told by a row.
+
+    What explains is never milder than what it explains, else the verdict would get better by it.
+    """
     row = rows.get(one.id)
     for other in others:
-        if other is one:
+        if other is one or SEVERITIES.index(other.severity) < SEVERITIES.index(one.severity):
             continue
         same = other.gpu == one.gpu or other.gpu is None or one.gpu is None
+        if _alike(row, rows.get(other.id)) and other.subject != one.subject:
+            continue  # two disks, two ports, two cgroups
         if row is not None and same and any(fnmatch.fnmatchcase(other.id, name) for name in row.implied_by):
             return other
         if row is None and other.id in rows and other.cause == one.cause and (one.gpu is None or other.gpu == one.gpu):
             return other  # the log tells of what the device itself shows, too
     return None
+
+
+def _alike(row: Check | None, other: Check | None) -> bool:
+    """Both rows are about things of one sort, so that only the same thing can explain itself."""
+    return (
+        row is not None
+        and other is not None
+        and bool((row.over and row.over == other.over) or (row.subject and row.subject == other.subject))
+    )
 
 
 def _with_implied(one: Finding, implied: list[Finding]) -> Finding:

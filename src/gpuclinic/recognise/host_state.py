@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.model import Document
+from gpuclinic.recognise.cgroup_paths import owner_of
 from gpuclinic.recognise.making import Making, number, pairs, whole
 from gpuclinic.recognise.parsers.memory import parse_meminfo
 from gpuclinic.recognise.parsers.pressure import parse_pressure
@@ -115,7 +116,9 @@ def cpu_times(stat: str, loadavg: str = "") -> list[Fact]:
         making.put(field, number(word), "/proc/loadavg", loadavg.strip())
     cpus = making.fields.get("cpus")
     if isinstance(cpus, int) and isinstance(making.fields.get("load5"), float):
-        making.put("load5_per_cpu", round(float(making.fields["load5"] or 0) / cpus, 2), "/proc/loadavg", loadavg.strip())
+        making.put(
+            "load5_per_cpu", round(float(making.fields["load5"] or 0) / cpus, 2), "/proc/loadavg", loadavg.strip()
+        )
     return [making.fact()]
 
 
@@ -155,27 +158,37 @@ def _cgroup(folder: str, key: str, held: Mapping[str, str], own: bool) -> Fact |
     making = Making("cgroup", key, folder)
     making.put("path", key)
     making.put("own", own)
-    making.put("owner", cgroup_owner(key))
+    making.put("owner", cgroup_owner(key) or (f"cgroup {key}" if key != "/" else "this container"))
     for name, field in (
         ("memory.max", "limit_mib"), ("memory.limit_in_bytes", "limit_mib"), ("memory.current", "current_mib"),
         ("memory.usage_in_bytes", "current_mib"), ("memory.high", "high_mib"), ("memory.swap.max", "swap_limit_mib"),
     ):  # fmt: skip
         if name in held:
             making.put(field, _mib(held[name]), f"{folder}/{name}", held[name].strip())
-    for name in ("memory.events", "memory.events.local", "memory.oom_control"):  # the local ones count only its own processes
+    for name in (
+        "memory.events",
+        "memory.events.local",
+        "memory.oom_control",
+    ):  # the local ones count only its own processes
         for event, field in (("oom_kill", "oom_kill_count"), ("max", "max_count"), ("oom", "oom_count")):
             value = pairs(held.get(name, "")).get(event)
             making.put(field, value, f"{folder}/{name}", f"{event} {value}")
     making.put("fail_count", whole(held.get("memory.failcnt")), f"{folder}/memory.failcnt")
     stat = pairs(held.get("memory.stat", ""))
-    cache = stat.get("file", stat.get("total_cache", 0)) - stat.get("shmem", stat.get("total_shmem", 0)) + stat.get("slab_reclaimable", 0)
+    cache = (
+        stat.get("file", stat.get("total_cache", 0))
+        - stat.get("shmem", stat.get("total_shmem", 0))
+        + stat.get("slab_reclaimable", 0)
+    )
     current, limit = making.fields.get("current_mib"), making.fields.get("limit_mib")
     if isinstance(current, float) and isinstance(limit, float) and limit > 0:
         making.put("limit_gib", round(limit / 1024, 1))
         if stat:
             held_mib = max(0.0, current - max(0, cache) / 1048576)
             making.put("held_mib", round(held_mib), f"{folder}/memory.stat")
-            making.put("held_pct", round(100 * held_mib / limit, 1), f"{folder}/memory.current", held.get("memory.current", ""))
+            making.put(
+                "held_pct", round(100 * held_mib / limit, 1), f"{folder}/memory.current", held.get("memory.current", "")
+            )
     limit_pids, pids = whole(held.get("pids.max")), whole(held.get("pids.current"))
     if limit_pids and pids is not None:
         making.put("pids_limit", limit_pids, f"{folder}/pids.max")
@@ -204,28 +217,24 @@ def _quota(folder: str, key: str, held: Mapping[str, str], own: bool) -> Fact | 
     making.put("throttled_pct", round(100 * throttled / periods), text=f"nr_periods {periods} nr_throttled {throttled}")
     words = held.get("cpu.max", "").split()
     if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
-        making.put("cpus_allowed", round(int(words[0]) / int(words[1]), 2), f"{folder}/cpu.max", held["cpu.max"].strip())
+        making.put(
+            "cpus_allowed", round(int(words[0]) / int(words[1]), 2), f"{folder}/cpu.max", held["cpu.max"].strip()
+        )
     return making.fact()
 
 
-_OWNERS = (
-    (re.compile(r"/(?:docker[-/])([0-9a-f]{12})"), "docker"),
-    (re.compile(r"/(?:libpod-|libpod/)([0-9a-f]{12})"), "podman"),
-    (re.compile(r"(?:cri-containerd-|crio-)([0-9a-f]{12})"), "container"),
-    (re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})"), "pod"),
-    (re.compile(r"/job_(\d{1,12})\b"), "Slurm job"),
-    (re.compile(r"/([\w@.:\\-]+\.(?:service|scope))\b"), "unit"),
-    (re.compile(r"/(user-\d+)\.slice"), "user"),
-)
-
-
 def cgroup_owner(path: str) -> str | None:
-    """What a cgroup belongs to, in short: "docker 4f5c...", "Slurm job 4711", "unit sshd.service"."""
-    for pattern, what in _OWNERS:
-        found = pattern.search(path)
-        if found:
-            return f"{what} {found[1]}"
-    return None
+    """What a cgroup belongs to, in short: "docker 4f5c0a1b2c3d", "Slurm job 4711", "unit sshd.service"; None where the path does not say."""
+    owner = owner_of(f"0::{path}")
+    if owner.container:
+        return f"{owner.runtime} {owner.container[:12]}"
+    if owner.pod_uid:
+        return f"pod {owner.pod_uid}"
+    if owner.slurm_job:
+        return f"Slurm job {owner.slurm_job}"
+    if owner.unit:
+        return f"unit {owner.unit}"
+    return f"user {owner.login_uid}" if owner.login_uid is not None else None
 
 
 def sysctls(texts: Mapping[str, str]) -> list[Fact]:
@@ -238,7 +247,12 @@ def sysctls(texts: Mapping[str, str]) -> list[Fact]:
             continue
         making = Making("sysctl", name, path)
         making.put("name", name)
-        making.put("value", int(words[0]) if re.fullmatch(r"-?\d{1,18}", words[0]) else words[0][:100], path, f"{name} = {words[0]}")
+        making.put(
+            "value",
+            int(words[0]) if re.fullmatch(r"-?\d{1,18}", words[0]) else words[0][:100],
+            path,
+            f"{name} = {words[0]}",
+        )
         out.append(making.fact())
     return out
 
@@ -270,7 +284,9 @@ def cpu_frequency(policies: Mapping[str, str]) -> list[Fact]:
     making.put("driver", driver, f"{shown}/scaling_driver", driver or "")
     making.put("policies", len(governors))
     # these drivers let the processor choose; their "powersave" is no fixed low clock
-    making.put("fixed_low", governor == "powersave" and driver not in ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp"))
+    making.put(
+        "fixed_low", governor == "powersave" and driver not in ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
+    )
     capped = [
         policy for policy, held in values.items()
         if (low := number(held.get("scaling_max_freq"))) and (high := number(held.get("cpuinfo_max_freq"))) and low < 0.7 * high
@@ -307,13 +323,19 @@ def kernel_tables(texts: Mapping[str, str]) -> list[Fact]:
     if len(words) == 3:
         out += table("open files", whole(words[0]), whole(words[2]), "/proc/sys/fs/file-nr", " ".join(words))
     tasks = re.search(r" \d+/(\d{1,9}) ", texts.get("/proc/loadavg", ""))
-    limits = [n for path in ("/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max") if (n := whole(texts.get(path)))]
+    limits = [
+        n for path in ("/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max") if (n := whole(texts.get(path)))
+    ]
     if tasks and limits:
-        out += table("processes and threads", int(tasks[1]), min(limits), "/proc/loadavg", texts["/proc/loadavg"].strip())
+        out += table(
+            "processes and threads", int(tasks[1]), min(limits), "/proc/loadavg", texts["/proc/loadavg"].strip()
+        )
     return out
 
 
-def table(name: str, used: int | None, limit: int | None, path: str, text: str, kind: str = "kernel_table") -> list[Fact]:
+def table(
+    name: str, used: int | None, limit: int | None, path: str, text: str, kind: str = "kernel_table"
+) -> list[Fact]:
     """One such table; none where a number is missing or the limit is none."""
     if used is None or not limit or limit >= 1 << 60:
         return []

@@ -35,7 +35,11 @@ def rdma_ports(files: Mapping[str, str], boards: Mapping[str, str], devices: Map
     ports = [fact for fact in out if fact.kind == "ib_port"]
     for fact in ports:
         peers = [p for p in ports if p is not fact and p.fields.get("group") == fact.fields.get("group")]
-        rates = sorted(float(rate) for p in peers if p.fields.get("up") and isinstance(rate := p.fields.get("rate_gbs"), (int, float)))
+        rates = sorted(
+            float(rate)
+            for p in peers
+            if p.fields.get("up") and isinstance(rate := p.fields.get("rate_gbs"), (int, float))
+        )
         fact.fields["peers"] = len(peers)
         fact.fields["peers_up"] = sum(bool(p.fields.get("up")) for p in peers)
         if rates:
@@ -65,7 +69,12 @@ def _describe(fact: Fact, files: Mapping[str, str], boards: Mapping[str, str], d
     fact.fields["group"] = f"{fact.fields.get('board', '-')} {fact.fields.get('link_layer', '-')} {function}/{port}"
 
 
-_VALUES = {"mtu": "mtu", "speed": "speed_mbps", "carrier_changes": "carrier_changes", "carrier_down_count": "carrier_down_count"}
+_VALUES = {
+    "mtu": "mtu",
+    "speed": "speed_mbps",
+    "carrier_changes": "carrier_changes",
+    "carrier_down_count": "carrier_down_count",
+}
 
 
 def interfaces(files: Mapping[str, str], devices: Mapping[str, str], models: Mapping[str, str]) -> list[Fact]:
@@ -92,11 +101,18 @@ def interfaces(files: Mapping[str, str], devices: Mapping[str, str], models: Map
         making = found[name]
         if what in _VALUES:
             count = whole(value)
-            making.put(_VALUES[what], count if count is not None and (count > 0 or what != "speed") else None, path, value)
+            making.put(
+                _VALUES[what], count if count is not None and (count > 0 or what != "speed") else None, path, value
+            )
         elif what == "carrier":
             making.put("carrier", value == "1", path, value)
         elif what in ("operstate", "duplex"):
-            making.put("state" if what == "operstate" else "duplex", value.upper() if what == "operstate" else value, path, value)
+            making.put(
+                "state" if what == "operstate" else "duplex",
+                value.upper() if what == "operstate" else value,
+                path,
+                value,
+            )
         elif what == "flags":
             flags = whole(value, 16)
             making.put("enabled", bool(flags & 1) if flags is not None else None, path, value)
@@ -105,17 +121,22 @@ def interfaces(files: Mapping[str, str], devices: Mapping[str, str], models: Map
     out = [making.fact() for making in found.values()]
     for fact in out:
         fields = fact.fields
-        fields["errors"] = sum(int(fields.get(name) or 0) for name in ("rx_errors", "tx_errors"))
+        errors = sum(int(fields.get(name) or 0) for name in ("rx_errors", "tx_errors"))
+        fields["errors"] = errors
         packets = sum(int(fields.get(name) or 0) for name in ("rx_packets", "tx_packets"))
         if packets:
-            fields["errors_ppm"] = round(1e6 * float(fields["errors"]) / packets, 2)
+            fields["errors_ppm"] = round(1e6 * errors / packets, 2)
         _among_peers(fact, out)
     return out
 
 
 def _among_peers(fact: Fact, every: Iterable[Fact]) -> None:
     group = fact.fields.get("group")
-    peers = [p for p in every if p is not fact and group is not None and p.fields.get("group") == group and p.fields.get("carrier")]
+    peers = [
+        p
+        for p in every
+        if p is not fact and group is not None and p.fields.get("group") == group and p.fields.get("carrier")
+    ]
     fact.fields["peers_up"] = len(peers)
     for field, name in (("speed_mbps", "speed_typical_mbps"), ("mtu", "mtu_typical")):
         values = sorted(int(v) for p in peers if isinstance(v := p.fields.get(field), int))
@@ -243,4 +264,3 @@ def softnet(text: str) -> list[Fact]:
     making.put("dropped", int(sum(row[1] for row in values)))
     making.put("squeezed", int(sum(row[2] for row in values)))
     return [making.fact()]
-

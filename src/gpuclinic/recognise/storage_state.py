@@ -16,8 +16,34 @@ NETWORK_TYPES = (
     "nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "beegfs", "beegfs_nodev", "gpfs", "wekafs", "glusterfs", "9p", "afs", "pvfs2", "orangefs",
     "gfs2", "ocfs2",
 )  # fmt: skip
-LOCAL_TYPES = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "reiserfs", "jfs", "vfat", "tmpfs", "overlay")
-_SYSTEM_MOUNTS = ("/", "/var", "/tmp", "/var/tmp", "/home", "/usr", "/var/log", "/var/lib", "/var/lib/docker", "/var/lib/containerd", "/run")
+LOCAL_TYPES = (
+    "ext2",
+    "ext3",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "f2fs",
+    "zfs",
+    "bcachefs",
+    "reiserfs",
+    "jfs",
+    "vfat",
+    "tmpfs",
+    "overlay",
+)
+_SYSTEM_MOUNTS = (
+    "/",
+    "/var",
+    "/tmp",  # noqa: S108 - names, nothing is written there
+    "/var/tmp",  # noqa: S108
+    "/home",
+    "/usr",
+    "/var/log",
+    "/var/lib",
+    "/var/lib/docker",
+    "/var/lib/containerd",
+    "/run",
+)
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -27,10 +53,27 @@ def _unescaped(text: str) -> str:
 
 def is_network(kind: str, device: str) -> bool:
     """A file system that another machine serves; FUSE ones with a remote behind them too."""
-    return kind in NETWORK_TYPES or (kind.startswith("fuse.") and kind.split(".", 1)[1] not in _LOCAL_FUSE) or device.startswith("//")
+    return (
+        kind in NETWORK_TYPES
+        or (kind.startswith("fuse.") and kind.split(".", 1)[1] not in _LOCAL_FUSE)
+        or device.startswith("//")
+    )
 
 
-_LOCAL_FUSE = ("lxcfs", "gvfsd-fuse", "portal", "snapfuse", "squashfuse", "fuse-overlayfs", "ntfs-3g", "ntfs", "exfat", "mergerfs", "encfs", "gocryptfs")
+_LOCAL_FUSE = (
+    "lxcfs",
+    "gvfsd-fuse",
+    "portal",
+    "snapfuse",
+    "squashfuse",
+    "fuse-overlayfs",
+    "ntfs-3g",
+    "ntfs",
+    "exfat",
+    "mergerfs",
+    "encfs",
+    "gocryptfs",
+)
 
 
 def mounts(table: str, fstab: str = "") -> list[Fact]:
@@ -44,7 +87,12 @@ def mounts(table: str, fstab: str = "") -> list[Fact]:
     out: dict[str, Fact] = {}
     for fact in parse_mounts(Document("/proc/mounts", table, name_hint="mounts")):
         place, device = _unescaped(str(fact.fields["mount"])), _unescaped(str(fact.fields["device"]))
-        fields = {**fact.fields, "mount": place, "device": device, "network": is_network(str(fact.fields["type"]), device)}
+        fields = {
+            **fact.fields,
+            "mount": place,
+            "device": device,
+            "network": is_network(str(fact.fields["type"]), device),
+        }
         fields["server"] = server_of(device) if fields["network"] else None
         fields["system"] = place in _SYSTEM_MOUNTS
         if place in wanted:
@@ -59,7 +107,7 @@ def of_files(found: list[Fact]) -> list[Fact]:
     """The mounts that hold files: none of the kernel's own views, no packed images, no container layers but the root's."""
     return [
         fact for fact in found
-        if fact.fields.get("network") or fact.fields["type"] in LOCAL_TYPES and (fact.fields["type"] != "overlay" or fact.key == "/")
+        if fact.fields.get("network") or (fact.fields["type"] in LOCAL_TYPES and (fact.fields["type"] != "overlay" or fact.key == "/"))
     ]  # fmt: skip
 
 
@@ -90,7 +138,9 @@ def worth_asking(found: list[Fact], most: int = 96) -> list[Fact]:
 
 def space(mount: Fact, answer: Mapping[str, Any], total_memory_mib: float | None) -> list[Fact]:
     """Fact `fs` of what statvfs told about a mount."""
-    given = {name: value for name, value in answer.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    given = {
+        name: value for name, value in answer.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
     if not given.get("size"):
         return []
     place = str(mount.fields["mount"])
@@ -129,7 +179,15 @@ def with_answer(mount: Fact, seconds: float, why: str | None, code: int | None, 
     if hung:
         put("hung_s", round(seconds, 1), f"no answer within {seconds:.1f} s")
     elif why is not None:
-        name = {116: "stale", 107: "disconnected", 112: "host down", 5: "I/O error", 110: "timed out", 108: "shut down", 121: "remote I/O error"}
+        name = {
+            116: "stale",
+            107: "disconnected",
+            112: "host down",
+            5: "I/O error",
+            110: "timed out",
+            108: "shut down",
+            121: "remote I/O error",
+        }
         if code in name:
             put("error", name[code], why)
     else:
@@ -192,7 +250,9 @@ def _nfs_line(line: str, making: Making, sums: list[int]) -> None:
 _BLOCK_FIELDS = (
     "reads", "", "read_sectors", "read_ms", "writes", "", "written_sectors", "write_ms", "in_flight", "busy_ms",
 )  # fmt: skip
-_WHOLE_DISK = re.compile(r"^(?:sd[a-z]{1,3}|hd[a-z]|vd[a-z]{1,2}|xvd[a-z]{1,2}|nvme\d{1,4}n\d{1,4}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4})$")
+_WHOLE_DISK = re.compile(
+    r"^(?:sd[a-z]{1,3}|hd[a-z]|vd[a-z]{1,2}|xvd[a-z]{1,2}|nvme\d{1,4}n\d{1,4}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4})$"
+)
 
 
 def block_devices(diskstats: str, files: Mapping[str, str]) -> list[Fact]:
@@ -242,7 +302,12 @@ def nvme_health(device: str, smart: Mapping[str, Any]) -> list[Fact]:
     critical = smart.get("critical_warning")
     if isinstance(critical, dict):
         critical = critical.get("value")
-    names = {"avail_spare": "spare_pct", "spare_thresh": "spare_threshold_pct", "percent_used": "used_pct", "percentage_used": "used_pct"}
+    names = {
+        "avail_spare": "spare_pct",
+        "spare_thresh": "spare_threshold_pct",
+        "percent_used": "used_pct",
+        "percentage_used": "used_pct",
+    }
     making.put("critical_warning", critical if isinstance(critical, int) else None)
     for name in ("avail_spare", "spare_thresh", "percent_used", "percentage_used", "media_errors", "unsafe_shutdowns"):
         value = whole(str(smart.get(name)))
@@ -298,7 +363,9 @@ def btrfs_errors(files: Mapping[str, str]) -> list[Fact]:
     return out
 
 
-_LUSTRE = re.compile(r"/(?P<kind>mdc|osc|mgc|osp|lwp)/(?P<target>[\w.@-]{1,120})/(?:mds_server_uuid|ost_server_uuid|mgs_server_uuid|import)$")
+_LUSTRE = re.compile(
+    r"/(?P<kind>mdc|osc|mgc|osp|lwp)/(?P<target>[\w.@-]{1,120})/(?:mds_server_uuid|ost_server_uuid|mgs_server_uuid|import)$"
+)
 
 
 def lustre_targets(files: Mapping[str, str]) -> list[Fact]:

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from gpuclinic.observe.asking import Answer, Asked
 
 _NOTHING_THERE = frozenset(
-    [errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENXIO, errno.ENODATA, errno.EISDIR]
+    [
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EINVAL,
+        errno.EOPNOTSUPP,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENODATA,
+        errno.EISDIR,
+    ]
 )
 """What /proc and /sys answer where a device or a kernel has not got a thing."""
 
@@ -32,10 +41,8 @@ class Texts:
         """Texts of all files like the patterns; a pattern without a wildcard is a path."""
         out: dict[str, str] = {}
         for pattern in patterns:
-            if not any(sign in pattern for sign in "*?["):
-                answers = {pattern: self._host.file(pattern, most)}
-            else:
-                answers = self._host.files(pattern, most)
+            wild = any(sign in pattern for sign in "*?[")
+            answers = self._host.files(pattern, most) if wild else {pattern: self._host.file(pattern, most)}
             for path, answer in answers.items():
                 text = self._text(path, answer)
                 if text is not None:

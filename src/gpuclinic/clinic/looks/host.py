@@ -21,7 +21,13 @@ _CGROUP_FILES = (
     "memory.max", "memory.current", "memory.high", "memory.swap.max", "memory.stat", "memory.events", "memory.events.local", "cpu.stat",
     "cpu.max", "pids.max", "pids.current",
 )  # fmt: skip
-_CGROUP_1_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.failcnt", "memory.oom_control", "memory.stat")
+_CGROUP_1_FILES = (
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "memory.failcnt",
+    "memory.oom_control",
+    "memory.stat",
+)
 _FREQUENCY_FILES = ("scaling_governor", "scaling_driver", "scaling_max_freq", "cpuinfo_max_freq")
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
 _MOST_PROCESSES = 32
@@ -54,7 +60,9 @@ def look_at_cgroups(host: Asked, wanted: Wanted) -> Seen:
     seen = Seen()
     texts = Texts(host, seen, "host.cgroup")
     own = _folders(texts.one("/proc/self/cgroup") or "")
-    pids = sorted({int(p) for f in wanted.of("gpu_process") if isinstance(p := f.fields.get("pid"), int)})[:_MOST_PROCESSES]
+    pids = sorted({int(p) for f in wanted.of("gpu_process") if isinstance(p := f.fields.get("pid"), int)})[
+        :_MOST_PROCESSES
+    ]
     others = {folder for pid in pids for folder in _folders(texts.one(f"/proc/{pid}/cgroup", 4096) or "")}
     files: dict[str, str] = {}
     for folder in [_CGROUP, *sorted({*own, *others} - {_CGROUP})]:
@@ -62,7 +70,14 @@ def look_at_cgroups(host: Asked, wanted: Wanted) -> Seen:
         files |= texts.many(*(f"{folder}/{name}" for name in _CGROUP_1_FILES)) if "/memory/" in folder + "/" else {}
     for deep in ("*", "*/*", "*/*/*", "*/*/*/*"):
         files |= _with_limits(texts, f"{_CGROUP}/{deep}")
-    for deep in ("docker/*", "kubepods/*/*/*", "kubepods.slice/*/*/*", "slurm/uid_*/job_*", "system.slice/*.service", "user.slice/*"):
+    for deep in (
+        "docker/*",
+        "kubepods/*/*/*",
+        "kubepods.slice/*/*/*",
+        "slurm/uid_*/job_*",
+        "system.slice/*.service",
+        "user.slice/*",
+    ):
         files |= texts.many(f"{_CGROUP}/memory/{deep}/memory.oom_control")
     seen.facts += host_state.cgroups(files, frozenset(own or {_CGROUP}))
     return seen
@@ -115,7 +130,9 @@ def look_at_limits(host: Asked, wanted: Wanted) -> Seen:
     ):  # fmt: skip
         pid = (texts.one(path, 64) or "").strip()
         if pid.isdecimal() and len(pid) < 10:
-            seen.facts += process_limits(texts.one(f"/proc/{pid}/limits") or "", service, f"/proc/{pid}/limits", int(pid))
+            seen.facts += process_limits(
+                texts.one(f"/proc/{pid}/limits") or "", service, f"/proc/{pid}/limits", int(pid)
+            )
     for fact in wanted.of("gpu_process")[:_MOST_PROCESSES]:
         pid_ = fact.fields.get("pid")
         if isinstance(pid_, int):
@@ -133,11 +150,15 @@ def look_at_settings(host: Asked, wanted: Wanted) -> Seen:
     seen.facts += host_state.sysctls(texts.many(*_SYSCTLS))
     if not wanted.of("memory"):
         seen.facts += host_state.memory(texts.one("/proc/meminfo") or "")
-    seen.facts += host_state.huge_page_setting(texts.many(*(f"/sys/kernel/mm/transparent_hugepage/{n}" for n in ("enabled", "defrag"))))
+    seen.facts += host_state.huge_page_setting(
+        texts.many(*(f"/sys/kernel/mm/transparent_hugepage/{n}" for n in ("enabled", "defrag")))
+    )
     # one policy in ten: a server has one for each of hundreds of processors, all set alike
     policies = (f"/sys/devices/system/cpu/cpufreq/policy*0/{name}" for name in _FREQUENCY_FILES)
     seen.facts += host_state.cpu_frequency(texts.many(*policies))
-    seen.facts += host_state.numa_nodes(texts.many("/sys/devices/system/node/node*/meminfo", "/sys/devices/system/node/node*/cpulist"))
+    seen.facts += host_state.numa_nodes(
+        texts.many("/sys/devices/system/node/node*/meminfo", "/sys/devices/system/node/node*/cpulist")
+    )
     seen.facts += host_state.clock_source(texts.many(*(f"{_CLOCK}/{n}_clocksource" for n in ("current", "available"))))
     return seen
 

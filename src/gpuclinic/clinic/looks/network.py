@@ -38,8 +38,12 @@ def look_at_rdma(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all loo
     for path, state in list(states.items())[:_MOST_PORTS]:
         port = path.rpartition("/")[0]
         names = [f"{port}/counters/link_downed"]
-        if "ACTIVE" in state:  # firmware refuses the counters of functions that are not ours, and the kernel logs each refusal
-            names = [f"{port}/counters/{name}" for name in _COUNTERS] + [f"{port}/hw_counters/{name}" for name in _HW_COUNTERS]
+        if (
+            "ACTIVE" in state
+        ):  # firmware refuses the counters of functions that are not ours, and the kernel logs each refusal
+            names = [f"{port}/counters/{name}" for name in _COUNTERS] + [
+                f"{port}/hw_counters/{name}" for name in _HW_COUNTERS
+            ]
         files |= texts.many(*names, most=256)
     boards = texts.many(*(f"{_RDMA}/*/{name}" for name in ("board_id", "fw_ver", "hca_type")), most=256)
     seen.facts += network_state.rdma_ports(files, boards, host.links(f"{_RDMA}/*/device"))
@@ -63,7 +67,9 @@ def look_at_interfaces(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
     values = [int(text) if text.strip().isdecimal() else None for _, text in sorted(counts.items())]
     if len(values) == 2:
         place = "/proc/sys/net/netfilter/nf_conntrack_count"
-        seen.facts += table("connections", values[0], values[1], place, f"{values[0]} of {values[1]}", "connection_table")
+        seen.facts += table(
+            "connections", values[0], values[1], place, f"{values[0]} of {values[1]}", "connection_table"
+        )
     return seen
 
 

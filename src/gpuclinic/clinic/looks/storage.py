@@ -33,7 +33,9 @@ def look_at_mounts(host: Asked, wanted: Wanted) -> Seen:
     for mount in sorted(asked, key=lambda fact: bool(fact.fields.get("network"))):
         place, server = str(mount.fields["mount"]), str(mount.fields.get("server") or mount.fields["device"])
         if server in dead:
-            seen.gaps.append(Gap(_MOUNTS, f"{place} was not asked, since {dead[server]} of the same server does not answer"))
+            seen.gaps.append(
+                Gap(_MOUNTS, f"{place} was not asked, since {dead[server]} of the same server does not answer")
+            )
             continue
         if spent > _PATIENCE and not wanted.deep:
             seen.gaps.append(Gap(_MOUNTS, f"{place} was not asked, since other mounts took too long; --deep asks it"))
@@ -64,13 +66,19 @@ def look_at_devices(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all 
     """Facts `block_device`, `nvme`, `raid`, `fs_errors`."""
     seen = Seen()
     texts = Texts(host, seen, "storage.devices")
-    scsi = texts.many(*(f"/sys/block/sd*/device/{name}" for name in ("state", "ioerr_cnt", "iotmo_cnt", "model")), most=256)
+    scsi = texts.many(
+        *(f"/sys/block/sd*/device/{name}" for name in ("state", "ioerr_cnt", "iotmo_cnt", "model")), most=256
+    )
     seen.facts += storage_state.block_devices(texts.one("/proc/diskstats") or "", scsi)
-    seen.facts += storage_state.nvme_controllers(texts.many("/sys/class/nvme/nvme*/state", "/sys/class/nvme/nvme*/model", most=256))
+    seen.facts += storage_state.nvme_controllers(
+        texts.many("/sys/class/nvme/nvme*/state", "/sys/class/nvme/nvme*/model", most=256)
+    )
     names = ("level", "degraded", "raid_disks", "sync_action", "array_state", "mismatch_cnt")
     seen.facts += storage_state.raid_arrays(texts.many(*(f"/sys/block/md*/md/{name}" for name in names), most=256))
-    names = ("errors_count", "last_error_time", "last_error_func")
-    seen.facts += storage_state.ext4_errors(texts.many(*(f"/sys/fs/ext4/*/{name}" for name in names), most=256), host.clock())
+    kept = ("errors_count", "last_error_time", "last_error_func")
+    seen.facts += storage_state.ext4_errors(
+        texts.many(*(f"/sys/fs/ext4/*/{name}" for name in kept), most=256), host.clock()
+    )
     seen.facts += storage_state.btrfs_errors(texts.many("/sys/fs/btrfs/*/devinfo/*/error_stats", most=4096))
     return seen
 
@@ -84,15 +92,25 @@ def look_at_network_file_systems(host: Asked, wanted: Wanted) -> Seen:
         seen.facts += storage_state.nfs_mounts(texts.one("/proc/self/mountstats", 4 << 20) or "")
     if "lustre" in types:
         places = ("/sys/fs/lustre", "/proc/fs/lustre")
-        names = ("mdc/*/mds_server_uuid", "osc/*/ost_server_uuid", "mgc/*/mgs_server_uuid", "mdc/*/import", "osc/*/import")
-        seen.facts += storage_state.lustre_targets(texts.many(*(f"{place}/{name}" for place in places for name in names)))
+        names = (
+            "mdc/*/mds_server_uuid",
+            "osc/*/ost_server_uuid",
+            "mgc/*/mgs_server_uuid",
+            "mdc/*/import",
+            "osc/*/import",
+        )
+        seen.facts += storage_state.lustre_targets(
+            texts.many(*(f"{place}/{name}" for place in places for name in names))
+        )
         seen.facts += storage_state.lustre_health(texts.many(*(f"{place}/health_check" for place in places), most=4096))
     if "ceph" in types:
         ceph = Texts(host, seen, "storage.network_fs")
         listing = host.listing("/sys/kernel/debug/ceph")
         if not listing.ok and not is_absent(listing):
             seen.gaps.append(Gap("storage.network_fs", f"/sys/kernel/debug/ceph: {listing.why}", fix="run it as root"))
-        seen.facts += storage_state.ceph_clients(ceph.many(*(f"/sys/kernel/debug/ceph/*/{name}" for name in ("status", "mdsc", "osdc"))))
+        seen.facts += storage_state.ceph_clients(
+            ceph.many(*(f"/sys/kernel/debug/ceph/*/{name}" for name in ("status", "mdsc", "osdc")))
+        )
     return seen
 
 
@@ -111,5 +129,3 @@ def look_at_disk_health(host: Asked, wanted: Wanted) -> Seen:
         else:
             seen.gaps.append(Gap("storage.disk_health", f"nvme smart-log /dev/{device}: {answer.why}"))
     return seen
-
-
