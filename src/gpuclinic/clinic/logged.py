@@ -60,9 +60,7 @@ def logged(result: Diagnosis, signals: Iterable[Signal], lang: str, now: Now) ->
     out: list[Finding] = []
     for candidate in result.candidates:
         row = _row_for(candidate)
-        if row is None or row.severity == "none" or candidate.strength < row.least:
-            continue
-        if _explained(candidate, result.candidates):
+        if row is None or row.severity == "none" or _explained(candidate, result.candidates):
             continue
         out.append(_finding(candidate, row, result, lang, now, loaded))
     if result.unknown_codes:
@@ -71,14 +69,24 @@ def logged(result: Diagnosis, signals: Iterable[Signal], lang: str, now: Now) ->
 
 
 def _row_for(candidate: Candidate) -> LogFinding | None:
-    """The first row of the table that fits the cause and, where it names signs, one of the reasons for it."""
-    ids = [s.id for s in candidate.supports if s.worth >= _TELLING]
+    """The first row of the table that fits the cause, its strength and, where it names signs, one of the reasons for it."""
+    telling = [s for s in candidate.supports if s.worth >= _TELLING]
     for row in load_checks().log_findings:
-        if not fnmatch.fnmatchcase(candidate.cause, row.cause):
+        if not fnmatch.fnmatchcase(candidate.cause, row.cause) or candidate.strength < row.least:
             continue
-        if not row.signs or any(fnmatch.fnmatchcase(i, sign) for i in ids for sign in row.signs):
+        if row.per_day and not any(_per_day(s) >= row.per_day for s in telling):
+            continue
+        if not row.signs or any(fnmatch.fnmatchcase(s.id, sign) for s in telling for sign in row.signs):
             return row
     return None
+
+
+def _per_day(support: Support) -> float:
+    """Lines a day, over a day at least; all of them where the log has no times."""
+    first, last = support.moment, support.last_moment
+    if first is None or last is None or first.clock != last.clock:
+        return float(support.count)
+    return support.count / max(1.0, (last.seconds - first.seconds) / 86400.0)
 
 
 def _explained(candidate: Candidate, candidates: list[Candidate]) -> bool:
@@ -104,16 +112,26 @@ def _finding(
 ) -> Finding:
     cause = build_cause(candidate, "c1", "root", 1.0, lang, result.timeline)
     last = _last_seen(candidate, now)
-    severity = _severity(candidate, row, last, now, loaded)
     first = _first_seen(candidate, now)
     address = cause.gpu if cause.gpu and ":" in cause.gpu else None
-    behind = {r.id for other in result.candidates if _behind(other) is candidate and (r := _row_for(other)) is not None}
+    severity = _severity(candidate, row, last, now, loaded)
+    behind: set[str] = set()
+    for other in result.candidates:
+        its = _row_for(other) if _behind(other) is candidate and other.cause != candidate.cause else None
+        if its is not None and its.severity != "none":
+            behind.add(its.id)
+            severity = _worse(severity, _severity(other, its, _last_seen(other, now), now, loaded))
     return Finding(
         id=row.id, severity=severity, component=row.component, subject=cause.gpu or (str(cause.pid) if cause.pid else "host"),
         title=cause.title, detail=cause.explanation, cause=cause.id, action=cause.action, steps=cause.steps, observed=None, expected=None,
         evidence=cause.evidence, gpu=address, gpu_index=cause.gpu_index, pid=cause.pid, time=_iso(first) or cause.time,
         implies=sorted(behind - {row.id}),
     )  # fmt: skip
+
+
+def _worse(first: str, second: str) -> str:
+    """A fault is as grave as what came of it."""
+    return max(first, second, key=SEVERITIES.index)
 
 
 def _behind(candidate: Candidate) -> Candidate | None:

@@ -68,7 +68,7 @@ class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a cause becomes that the logs of this machine show; the first row that fits counts.
 
     cause: a glob. signs: globs of signatures (or "xid.79"), one of which must support the cause; such a row counts even where healthy
-    machines print the line, too. least: how strong the cause must be, 0-1.
+    machines print the line, too. least: how strong the cause must be, 0-1. per_day: how many lines a day one of the reasons must have.
     severity: while it is fresh; older than fresh_s seconds it is one step milder, older than ten times that it is info.
     ends: "driver" or "boot": once the driver was loaded anew, or the machine booted, after the last line, it is one step milder at once.
     """
@@ -81,6 +81,7 @@ class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fresh_s: float = 86400.0
     ends: str = ""
     least: float = 0.5
+    per_day: float = 0.0
 
 
 class UnknownCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

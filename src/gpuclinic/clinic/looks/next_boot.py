@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuclinic.clinic.looks._look import Seen, Wanted, is_absent
 from gpuclinic.knowledge.drivers import bad_pair
-from gpuclinic.model import Document, Gap
+from gpuclinic.model import Document, Gap, Where
 from gpuclinic.recognise.kernel_modules import (
     grub_default,
     grub_environment,
@@ -71,7 +71,7 @@ def look_at_next_boot(host: Asked, wanted: Wanted) -> Seen:
         "nvidia": choice.kernel in files,
         "running_nvidia": running in files if running else None,
         "headers": host.stat(f"/lib/modules/{choice.kernel}/build").ok,
-        "dkms_failed": built.get(choice.kernel),
+        "dkms_failed": built[choice.kernel].text if choice.kernel in built else None,
         "library": state.get("library_version"),
     }
     if choice.kernel in files:
@@ -86,6 +86,8 @@ def look_at_next_boot(host: Asked, wanted: Wanted) -> Seen:
             "driver": driver,
         }
     seen.fact("next_kernel", choice.kernel, fields, choice.place, **{"": f"{choice.how}: {choice.kernel}"})
+    if choice.kernel in built:
+        seen.facts[-1].lines["dkms_failed"] = built[choice.kernel]
     return seen
 
 
@@ -151,7 +153,7 @@ def _module_files(host: Asked, seen: Seen) -> dict[str, str]:
     return out
 
 
-def _dkms(host: Asked, seen: Seen, files: dict[str, str]) -> dict[str, str]:
+def _dkms(host: Asked, seen: Seen, files: dict[str, str]) -> dict[str, Where]:
     """DKMS builds by its tree; for kernels whose last build failed, the line of the log that says so."""
     for path in host.files("/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*", 1):
         parts = path.split("/")
@@ -163,14 +165,14 @@ def _dkms(host: Asked, seen: Seen, files: dict[str, str]) -> dict[str, str]:
         seen.fact(
             "dkms", key, {"module": module, "version": version, "kernel": kernel, "state": state, "nvidia": True}, path
         )
-    failed: dict[str, str] = {}
+    failed: dict[str, Where] = {}
     for path, answer in host.files("/var/lib/dkms/nvidia*/*/build/make.log", 4 << 20).items():
         head = _LOGGED.search(answer.text[:500]) if answer.ok else None
         if head is None or head["kernel"] in files:
             continue
         lines = [line.strip() for line in answer.text.splitlines() if _FAILED.search(line)]
         if lines:
-            failed[head["kernel"]] = lines[0][:300]
+            failed[head["kernel"]] = Where(path, None, lines[0][:300])
             key = f"{head['module']}/{head['version']}/{head['kernel']}"
             fields: dict[str, Scalar] = {
                 "module": head["module"],
