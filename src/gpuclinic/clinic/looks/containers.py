@@ -30,7 +30,9 @@ _PROGRAMS = (
     "nvidia-ctk",
     "nvidia-cdi-hook",
 )
-_BINS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/toolkit")
+_BINS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/toolkit", "/usr/sbin", "/opt/bin", "/run/current-system/sw/bin")
+_FEWEST_PROGRAMS = 100
+"""With fewer names than this in /usr/bin it is not a whole system that is looked at, and nothing is called absent."""
 _CONFIGS = (
     "/etc/nvidia-container-runtime/config.toml",
     "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
@@ -94,7 +96,7 @@ def _runtimes(host: Asked, seen: Seen) -> set[str]:
     """Facts `container_runtime`; which runtimes are installed or run here."""
     found: set[str] = set()
     unified = host.file("/sys/fs/cgroup/cgroup.controllers", 4096)
-    links = bool(host.links("/dev/char/195:*")) if unified.ok else None
+    links = _links_made(host)
     common: dict[str, Scalar] = {"cgroup_v2": unified.ok, "char_links": links}
     daemon = host.file("/etc/docker/daemon.json", 1 << 18)
     if daemon.ok or any(host.stat(path).ok for path in _DOCKER):
@@ -115,16 +117,24 @@ def _runtimes(host: Asked, seen: Seen) -> set[str]:
 
 
 def _toolkit(host: Asked, seen: Seen, gpus: int, runtimes: set[str]) -> None:
+    """Fact `container_toolkit`; present is left out where the programs of this machine are not in sight."""
     installed = [name for name in _PROGRAMS if any(host.stat(f"{folder}/{name}").ok for folder in _BINS)]
     config = next((a for path in _CONFIGS if (a := host.file(path, 1 << 18)).ok), None)
     if not installed and config is None and not runtimes:
         return
-    fields = {
-        **toolkit_fields(config.text if config else None, installed),
-        "gpus_here": gpus,
-        "runtimes": ",".join(sorted(runtimes)) or None,
-    }
-    seen.fact("container_toolkit", "nvidia-container-toolkit", fields, _CONFIGS[0])
+    fields = toolkit_fields(config.text if config else None, installed)
+    if not installed and len(host.listing("/usr/bin").lines()) < _FEWEST_PROGRAMS:
+        fields["present"] = None
+    shown = {**fields, "gpus_here": gpus, "runtimes": ",".join(sorted(runtimes)) or None}
+    seen.fact("container_toolkit", "nvidia-container-toolkit", shown, _CONFIGS[0])
+
+
+def _links_made(host: Asked) -> bool:
+    """Links from /dev/char to NVIDIA's devices are there, or a udev rule makes them at each boot."""
+    if host.links("/dev/char/195:*"):
+        return True
+    rules = [a for folder in ("/lib", "/usr/lib", "/etc") for a in host.files(f"{folder}/udev/rules.d/*nvidia*", 65536).values()]
+    return any("dev-char" in a.text or "/dev/char/" in a.text for a in rules if a.ok)
 
 
 # ---- Docker's containers, from what the daemon keeps on disk: no program is started for them
