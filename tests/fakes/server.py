@@ -257,6 +257,9 @@ def healthy_machine(sku: Sku, gpus: int, driver: str) -> Machine:
         )
         process.cgroup = "/init.scope" if not at else f"/system.slice/{process.name}.service"
         machine.processes[process.pid] = process
+    machine.processes[2] = Process(
+        2, "kthreadd", 0, ppid=0, cgroup="/init.scope", rss_mib=0, age_s=int(machine.uptime_s) - 20
+    )
     machine.processes[1201].devices = tuple(range(gpus))  # the persistence daemon keeps the GPUs open
     machine.log = logs.boot_lines(machine, sku)
     machine.earlier_boots = [("1d0a9c52-7b0e-4f7e-8a55-2f5f1c3f9e01", machine.uptime_s + 900_000, machine.uptime_s + 240, [

@@ -47,7 +47,7 @@ def parse_stat(text: str) -> Task | None:
         return None
     try:
         return Task(
-            int(pid), comm[:64], cells[0][:1], int(cells[1]), int(cells[3]), bool(int(cells[6]) & _KERNEL_THREAD) or int(cells[1]) == 2,
+            int(pid), comm[:64], cells[0][:1], int(cells[1]), int(cells[3]), bool(int(cells[6]) & _KERNEL_THREAD) or int(cells[1]) == 2 or (pid.strip(), comm) == ("2", "kthreadd"),
             int(cells[11]) + int(cells[12]), int(cells[17]), int(cells[19]),
         )  # fmt: skip
     except ValueError:

@@ -30,7 +30,14 @@ _PROGRAMS = (
     "nvidia-ctk",
     "nvidia-cdi-hook",
 )
-_BINS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/toolkit", "/usr/sbin", "/opt/bin", "/run/current-system/sw/bin")
+_BINS = (
+    "/usr/bin",
+    "/usr/local/bin",
+    "/usr/local/nvidia/toolkit",
+    "/usr/sbin",
+    "/opt/bin",
+    "/run/current-system/sw/bin",
+)
 _FEWEST_PROGRAMS = 100
 """With fewer names than this in /usr/bin it is not a whole system that is looked at, and nothing is called absent."""
 _CONFIGS = (
@@ -133,7 +140,11 @@ def _links_made(host: Asked) -> bool:
     """Links from /dev/char to NVIDIA's devices are there, or a udev rule makes them at each boot."""
     if host.links("/dev/char/195:*"):
         return True
-    rules = [a for folder in ("/lib", "/usr/lib", "/etc") for a in host.files(f"{folder}/udev/rules.d/*nvidia*", 65536).values()]
+    rules = [
+        a
+        for folder in ("/lib", "/usr/lib", "/etc")
+        for a in host.files(f"{folder}/udev/rules.d/*nvidia*", 65536).values()
+    ]
     return any("dev-char" in a.text or "/dev/char/" in a.text for a in rules if a.ok)
 
 

@@ -42,7 +42,27 @@ def look_at_processes(host: Asked, wanted: Wanted) -> Seen:
     _holders(host, wanted, machine, seen)
     if wanted.deep:
         _visible_devices(host, machine, seen)
+    else:
+        for fact in [f for f in seen.facts if f.kind == "gpu_holder" and f.fields.get("visible_devices") is not None]:
+            seen.fact(
+                "visible_devices",
+                fact.key,
+                {**{n: fact.fields.get(n) for n in _SHOWN_OF_VISIBLE}, "value": fact.fields["visible_devices"]},
+                f"/proc/{fact.key}/environ",
+            )
     return seen
+
+
+_SHOWN_OF_VISIBLE = (
+    "pid",
+    "program",
+    "age_s",
+    "visible_asked",
+    "visible_seen",
+    "visible_none_meant",
+    "visible_bad",
+    "visible_repeated",
+)
 
 
 def read_tasks(host: Asked) -> dict[int, table.Task]:
