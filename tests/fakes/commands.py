@@ -39,28 +39,55 @@ def _smi(machine: Machine, sku: Sku, scenario: Scenario) -> dict[str, Answer]:
     xml = Answer(smi.query_xml(scenario, sku, machine.now), 15 if lost else 0)
     version = (f"NVIDIA-SMI version  : {machine.user_space}\nNVML version        : {machine.user_space.rsplit('.', 1)[0]}\n"
                f"DRIVER version      : {scenario['driver_version']}\nCUDA Version        : {int(scenario['cuda_version']) // 1000}.0\n")  # fmt: skip
-    return {"*topo*": Answer(smi.topo(scenario)), "*--version*": Answer(version), "*-q*-x*|*-x*-q*|*--query*--xml*": xml, "*-L*": Answer(smi.listing(scenario, sku), 15 if lost else 0),
+    return {"*topo*-p2p*": Answer(smi.p2p(scenario)), "*topo*": Answer(smi.topo(scenario)),
+            "*nvlink*-e*": Answer(smi.nvlink(scenario, sku, errors=True)), "*nvlink*": Answer(smi.nvlink(scenario, sku, errors=False)),
+            "*--version*": Answer(version), "*-q*-x*|*-x*-q*|*--query*--xml*": xml, "*-L*": Answer(smi.listing(scenario, sku), 15 if lost else 0),
             "": Answer(smi.table(scenario, sku, machine.now), 15 if lost else 0)}  # fmt: skip
 
 
 def _journal(machine: Machine) -> dict[str, Answer]:
+    boots = len(machine.earlier_boots)
     answers = {"*--list-boots*": Answer(logs.list_boots(machine))}
-    for back in range(len(machine.earlier_boots), 0, -1):
-        answers[f"*-b*-{back}*|*--boot=-{back}*"] = Answer(logs.earlier_journal(machine, back))
-    return answers | {"*-o*json*|*--output=json*": Answer(logs.journal_json(machine)), "*short-iso*": Answer(logs.journal_iso(machine)),
-                      "*-k*|*--dmesg*|*_TRANSPORT=kernel*": Answer(logs.journal(machine)), "*": Answer(logs.journal(machine))}  # fmt: skip
+    for back in range(boots, 0, -1):
+        for iso in (True, False):
+            tail = "*short-iso*" if iso else "*"
+            pattern = "|".join(
+                f"*{option}{after}{tail}"
+                for option in (f"-b -{back}", f"-b-{back}", f"--boot=-{back}")
+                for after in ("", " ")
+            )
+            answers[pattern] = Answer(logs.earlier_journal(machine, back, iso=iso))
+    everything = "".join(
+        logs.earlier_journal(machine, back, iso=True) for back in range(boots, 0, -1)
+    ) + logs.journal_iso(machine)
+    return answers | {"*-o*json*|*--output=json*": Answer(logs.journal_json(machine)), "*_TRANSPORT=kernel*--since*": Answer(everything),
+                      "*short-iso*": Answer(logs.journal_iso(machine)), "*": Answer(logs.journal(machine))}  # fmt: skip
 
 
 def _ipmitool(machine: Machine) -> dict[str, Answer]:
     sdr = "".join(f"{sensor.name:<16} | {sensor.value:<17} | {sensor.status}\n" for sensor in machine.sensors)
+    elist = "".join(f"{sensor.name:<16} | {number:02X}h | {sensor.status:<3} |  7.{number} | {sensor.value if sensor.name[-6:] not in ('Status', 'ndancy') else _STATES.get(sensor.value, sensor.value)}\n"
+                    for number, sensor in enumerate(machine.sensors, 1))  # fmt: skip
     rows = "".join(f"{number:4x} | {text}\n" for number, text in enumerate(machine.sel, 1)) or "SEL has no entries\n"
-    power = f"\n    Instantaneous power reading:              {machine.power_w:>8} Watts\n    Minimum during sampling period:           {machine.power_w - 90:>8} Watts\n    Maximum during sampling period:           {machine.power_w + 200:>8} Watts\n    Average power reading over sample period: {machine.power_w:>8} Watts\n    Power reading state is:                   activated\n\n"
+    watts = machine.power_w
+    power = (f"\n    Instantaneous power reading:              {watts:>8} Watts\n    Minimum during sampling period:           {watts - 90:>8} Watts\n"
+             f"    Maximum during sampling period:           {watts + 200:>8} Watts\n    Average power reading over sample period: {watts:>8} Watts\n"
+             "    Power reading state is:                   activated\n\n")  # fmt: skip
     return {
         "*sel*": Answer(rows),
         "*dcmi*power*": Answer(power),
+        "*elist*": Answer(elist),
         "*sdr*|*sensor*": Answer(sdr),
         "*": Answer("Invalid command\n", 1, to_error=True),
     }
+
+
+# Discrete sensors as `sdr elist` words them.
+_STATES = {
+    "0x01": "Presence detected",
+    "0x0b": "Presence detected, Failure detected, Power Supply AC lost",
+    "0x02": "Redundancy Lost",
+}
 
 
 def answers_of(machine: Machine, sku: Sku, scenario: Scenario) -> Answers:
@@ -70,7 +97,8 @@ def answers_of(machine: Machine, sku: Sku, scenario: Scenario) -> Answers:
     text, code = modinfo(machine, machine.kernel)
     answers: Answers = {
         "nvidia-smi": _smi(machine, sku, scenario), "journalctl": _journal(machine), "ipmitool": _ipmitool(machine),
-        "dmesg": {"*-T*|*--ctime*": Answer(logs.dmesg_time(machine)), "*": Answer(logs.dmesg(machine))},
+        "dmesg": {"*--time-format=iso*|*--time-format iso*": Answer(logs.dmesg_iso(machine)), "*-T*|*--ctime*": Answer(logs.dmesg_time(machine)), "*": Answer(logs.dmesg(machine))},
+        "timedatectl": {"*": Answer("Timezone=Etc/UTC\nLocalRTC=no\nCanNTP=yes\nNTP=yes\nNTPSynchronized=yes\n")},
         "dkms": {"*": Answer(dkms_status(machine))}, "modinfo": {**infos, "*nvidia*": Answer(text, code, to_error=bool(code)), "*": Answer("", 1)},
         "lspci": {"*": Answer(pci.lspci(machine.bus))}, "mokutil": {"*": Answer(f"SecureBoot {'enabled' if machine.secure_boot else 'disabled'}\n")},
         "uname": {"*-r*": Answer(f"{machine.kernel}\n"), "*-m*": Answer(f"{machine.arch}\n"), "*": Answer(f"Linux {machine.hostname} {machine.kernel} #52-Ubuntu SMP {machine.arch} GNU/Linux\n")},
@@ -81,22 +109,36 @@ def answers_of(machine: Machine, sku: Sku, scenario: Scenario) -> Answers:
 
 
 SYSTEMCTL = """\
-        d="${0%/*}/../answers/systemctl"; verb=; units=; worst=0
-        for a; do case "$a" in -*) ;; is-active|is-enabled|is-failed|show|status|list-units|cat) [ "$verb" ] && units="$units $a" || verb=$a;; *) units="$units $a";; esac; done
-        [ "$verb" = list-units ] && { cat "$d/list-units"; exit 0; }
-        for u in $units; do
-            f="$d/${u%.service}"; [ -f "$f" ] || f="$d/unknown"
-            while IFS= read -r line; do case "$line" in ActiveState=*) active=${line#*=};; UnitFileState=*) enabled=${line#*=};; esac; done <"$f"
-            case "$verb" in
-            is-active) echo "$active"; [ "$active" = active ] || worst=3;;
-            is-failed) echo "$active"; [ "$active" = failed ] || worst=1;;
-            is-enabled) echo "$enabled"; [ "$enabled" = enabled ] || worst=1;;
-            show) cat "$f"; echo;;
-            status) echo "● $u.service - $u"; echo "     Loaded: loaded (/usr/lib/systemd/system/$u.service; $enabled; preset: enabled)"; echo "     Active: $active since Fri 2026-11-20 08:00:00 UTC; 10 days ago"; [ "$active" = active ] || worst=3;;
-            esac
-        done
-        exit $worst
+d="${0%/*}/../answers/systemctl"; verb=; units=; worst=0; skip=
+set -f
+for a; do
+    [ "$skip" ] && { skip=; continue; }
+    case "$a" in
+    -p|-n|-o|-t) skip=1;;
+    -*) ;;
+    *) if [ "$verb" ]; then units="$units $a"; else verb=$a; fi;;
+    esac
+done
+[ "$verb" = list-units ] && { cat "$d/list-units"; exit 0; }
+[ "$units" = " *" ] && units=$(cat "$d/failed")
+for u in $units; do
+    f="$d/${u%.service}"; [ -f "$f" ] || f="$d/unknown"
+    while IFS= read -r line; do case "$line" in ActiveState=*) active=${line#*=};; UnitFileState=*) enabled=${line#*=};; esac; done <"$f"
+    case "$verb" in
+    is-active) echo "$active"; [ "$active" = active ] || worst=3;;
+    is-failed) echo "$active"; [ "$active" = failed ] || worst=1;;
+    is-enabled) echo "$enabled"; [ "$enabled" = enabled ] || worst=1;;
+    show) [ "$f" = "$d/unknown" ] && echo "Id=$u"; cat "$f"; echo;;
+    status) echo "● $u - $u"; echo "     Loaded: loaded (/usr/lib/systemd/system/$u; $enabled; preset: enabled)"
+        echo "     Active: $active since Fri 2026-11-20 08:00:00 UTC; 10 days ago"; [ "$active" = active ] || worst=3;;
+    esac
+done
+exit $worst
 """
+
+
+def _quoted(pattern: str) -> str:
+    return pattern.replace("**", "*").replace(" ", "\\ ") or "''"
 
 
 def render_commands(machine: Machine, sku: Sku, scenario: Scenario) -> Nodes:
@@ -106,7 +148,7 @@ def render_commands(machine: Machine, sku: Sku, scenario: Scenario) -> Nodes:
         cases = ""
         for number, (pattern, answer) in enumerate(replies.items()):
             nodes[f"answers/{command}/{number}"] = answer.text
-            cases += f'    {pattern.replace("**", "*") or chr(39) * 2}) cat "$d/{number}"{" >&2" if answer.to_error else ""}; exit {answer.code};;\n'
+            cases += f'    {_quoted(pattern)}) cat "$d/{number}"{" >&2" if answer.to_error else ""}; exit {answer.code};;\n'
         nodes[f"bin/{command}"] = _script(
             machine,
             command,
@@ -121,6 +163,9 @@ def render_commands(machine: Machine, sku: Sku, scenario: Scenario) -> Nodes:
         if state["ActiveState"] == "failed":
             failed += f"● {unit}.service loaded failed failed {unit}\n"
     nodes["answers/systemctl/unknown"] = "LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\n"
+    nodes["answers/systemctl/failed"] = (
+        " ".join(unit for unit, state in machine.units.items() if state["ActiveState"] == "failed") + "\n"
+    )
     nodes["answers/systemctl/list-units"] = f"  UNIT LOAD ACTIVE SUB DESCRIPTION\n{failed}\n0 loaded units listed.\n"
     return nodes
 

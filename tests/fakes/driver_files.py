@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .nodes import Folder, Link, Nodes
+from .nodes import Device, Folder, Link, Nodes
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -55,7 +55,7 @@ def render_driver(machine: Machine, sku: Sku, scenario: Scenario) -> Nodes:
             nodes[f"sys/module/{module}/initstate"] = "live\n"
     nodes["proc/modules"] = "".join(f"{name} {rest.split()[0]} {rest.split()[1]} {rest.split()[2]} Live 0x0000000000000000"
                                     f"{' (OE)' if name.startswith('nvidia') else ''}\n" for name, rest in machine.modules.items())  # fmt: skip
-    nodes |= {f"dev/{name}": "" for name in machine.devices}
+    nodes |= {f"dev/{name}": Device(machine.device_mode) for name in machine.devices}
     nodes |= _installed(machine)
     return nodes
 
@@ -122,6 +122,7 @@ def _installed(machine: Machine) -> Nodes:
         base = f"var/lib/dkms/nvidia/{version}"
         nodes[f"{base}/source"] = Link(f"/usr/src/nvidia-{version}")
         if state == "installed":
+            nodes[f"var/lib/dkms/nvidia/kernel-{kernel}-{machine.arch}"] = Link(f"{version}/{kernel}/{machine.arch}")
             nodes[f"{base}/{kernel}/{machine.arch}/module/nvidia.ko"] = ""
             nodes[f"{base}/{kernel}/{machine.arch}/log/make.log"] = "DKMS make.log\nexit status: 0\n"
         elif state == "broken":

@@ -175,6 +175,14 @@ def device_node_missing(server: Server, gpu: int = 3) -> None:
     server.machine.devices.pop(f"nvidia{gpu}", None)
 
 
+@fault()
+def device_rights(server: Server) -> None:
+    """Only root may open the device nodes."""
+    server.machine.device_mode = 0o600
+    server.machine.params["DeviceFileMode"] = "384"
+    server.machine.files["etc/modprobe.d/nvidia.conf"] = "options nvidia NVreg_DeviceFileMode=0600\n"
+
+
 @fault("nic")
 def peermem_missing(server: Server) -> None:
     """nvidia_peermem is not loaded on a server with InfiniBand."""

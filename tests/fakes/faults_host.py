@@ -230,6 +230,10 @@ def min_free_low(server: Server) -> None:
 @fault()
 def clock_unsynchronised(server: Server) -> None:
     """Nothing keeps the clock."""
+    server.machine.answers["timedatectl", "*"] = (
+        "Timezone=Etc/UTC\nLocalRTC=no\nCanNTP=yes\nNTP=no\nNTPSynchronized=no\n",
+        0,
+    )
     for unit in ("chrony", "systemd-timesyncd"):
         server.machine.units[unit] |= {"ActiveState": "inactive", "SubState": "dead", "UnitFileState": "disabled"}
 

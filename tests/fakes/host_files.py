@@ -66,6 +66,15 @@ SYSCTL = {
 }  # fmt: skip
 
 
+def _char_devices(machine: Machine) -> str:
+    rows = ["  1 mem", "  5 /dev/tty"]
+    if "nvidia" in machine.modules:
+        rows += ["195 nvidia", "195 nvidia-modeset", "195 nvidiactl", "507 nvidia-caps", "511 nvidia-nvlink"]
+    if "nvidia_uvm" in machine.modules:
+        rows.append("509 nvidia-uvm")
+    return "Character devices:\n" + "\n".join(rows) + "\n\nBlock devices:\n259 blkext\n"
+
+
 def _proc(machine: Machine) -> Nodes:
     known = {
         "kernel/osrelease": machine.kernel,
@@ -85,7 +94,7 @@ def _proc(machine: Machine) -> Nodes:
         + f"intr 900000\nctxt 90000000\nbtime {int(machine.now - machine.uptime_s)}\nprocesses 900000\nprocs_running 1\nprocs_blocked 0\n",
         "proc/mounts": "".join(f"{device} {mount} {kind} {options} 0 0\n" for device, mount, kind, options in machine.mounts),
         "proc/filesystems": "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tcgroup2\n\text4\n\txfs\nnodev\tnfs4\n",
-        "proc/devices": "Character devices:\n  1 mem\n195 nvidia\n195 nvidia-modeset\n195 nvidiactl\n509 nvidia-uvm\n511 nvidia-nvlink\n\nBlock devices:\n259 blkext\n",
+        "proc/devices": _char_devices(machine),
         "proc/cpuinfo": "".join(f"processor\t: {cpu}\nmodel name\t: Intel(R) Xeon(R) Platinum 8480C\nphysical id\t: {cpu * machine.numa_nodes // machine.cpus}\ncpu MHz\t\t: 2000.000\nflags\t\t: fpu vme de pse avx512f\n\n" for cpu in range(machine.cpus)),
         "proc/diskstats": " 259       0 nvme0n1 90000 10 9000000 30000 80000 20 8000000 40000 0 60000 70000 0 0 0 0 0 0\n",
         "proc/net/dev": "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"

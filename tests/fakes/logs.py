@@ -77,6 +77,12 @@ def dmesg_time(machine: Machine) -> str:
     return "".join(f"[{_stamp(machine, line):%a %b %e %H:%M:%S %Y}] {line.text}\n" for line in machine.log)
 
 
+def dmesg_iso(machine: Machine) -> str:
+    """As `dmesg --time-format=iso` prints it."""
+    stamps = (_stamp(machine, line).isoformat(timespec="microseconds").replace(".", ",") for line in machine.log)
+    return "".join(f"{stamp} {line.text}\n" for stamp, line in zip(stamps, machine.log, strict=True))
+
+
 def kmsg(machine: Machine) -> str:
     """As /dev/kmsg gives it, one record a line."""
     return "".join(
@@ -115,16 +121,14 @@ def journal_json(machine: Machine) -> str:
         "PRIORITY": str(line.level), "MESSAGE": line.text}) + "\n" for line in machine.log)  # fmt: skip
 
 
-def earlier_journal(machine: Machine, back: int) -> str:
-    """`journalctl -k -b -N` of an earlier boot, the last line last."""
+def earlier_journal(machine: Machine, back: int, *, iso: bool = False) -> str:
+    """`journalctl -b -N` of an earlier boot, also with -o short-iso-precise."""
     if not 0 < back <= len(machine.earlier_boots):
         return ""
     _, begun, _, lines = machine.earlier_boots[-back]
-    start = machine.now - begun
-    return "".join(
-        f"{datetime.fromtimestamp(start + line.at, tz=timezone.utc):%b %d %H:%M:%S} {machine.hostname} kernel: {line.text}\n"
-        for line in lines
-    )
+    stamps = [datetime.fromtimestamp(machine.now - begun + line.at, tz=timezone.utc) for line in lines]
+    words = [stamp.isoformat(timespec="microseconds") if iso else f"{stamp:%b %d %H:%M:%S}" for stamp in stamps]
+    return "".join(f"{word} {machine.hostname} kernel: {line.text}\n" for word, line in zip(words, lines, strict=True))
 
 
 def list_boots(machine: Machine) -> str:

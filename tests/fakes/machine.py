@@ -111,6 +111,7 @@ class Machine:
     module_signer: str = "DKMS module signing key"
     params: dict[str, str] = field(default_factory=dict)  # of proc/driver/nvidia/params
     devices: dict[str, tuple[int, int]] = field(default_factory=dict)  # name under /dev to major, minor
+    device_mode: int = 0o666
     files: dict[str, str | None] = field(default_factory=dict)
     answers: dict[tuple[str, str], tuple[str, int]] = field(
         default_factory=dict

@@ -21,7 +21,14 @@ class Folder:
     """An empty folder."""
 
 
-Nodes = dict[str, "str | bytes | Link | Folder"]
+@dataclass(frozen=True)
+class Device:
+    """A file that stands for a device node: only its rights matter, making true ones needs root."""
+
+    mode: int = 0o666
+
+
+Nodes = dict[str, "str | bytes | Link | Folder | Device"]
 
 
 def _remove(path: Path, root: Path) -> None:
@@ -55,6 +62,9 @@ def write_changes(root: Path, before: Nodes, after: Nodes) -> None:
             path.symlink_to(node.target)
         elif isinstance(node, Folder):
             path.mkdir(exist_ok=True)
+        elif isinstance(node, Device):
+            path.touch()
+            path.chmod(node.mode)
         elif isinstance(node, bytes):
             path.write_bytes(node)
         else:
