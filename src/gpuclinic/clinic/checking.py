@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -74,6 +74,8 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     started = host.clock()
     rows = _rows(options)
     looks = _looks(options, rows)
+    if any(look.id == "gpu.nvml" for look in looks):
+        host.begin_nvml(deep=options.deep)
     host.expect([argv for look in looks for argv in look.commands])
     wanted = Wanted(
         deep=options.deep,
@@ -90,10 +92,16 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)
     judged = judge(rows, window)
-    findings = [from_judged(one, options.lang) for one in judged if one.state == "holds"]
+    name = host.file("/proc/sys/kernel/hostname", 256)
+    label = (name.line if name.ok else None) or host.label
+    findings = [from_judged(one, options.lang, label) for one in judged if one.state == "holds"]
     findings += _from_logs(host, reader, seen.facts, options)
     gaps = _gaps(seen.gaps, options, judged)
-    return _answer(host, findings, judged, gaps, options, window[-1].facts, started)
+    answer = _answer(findings, judged, gaps, options, window[-1].facts)
+    answer.host, answer.seconds = label, host.clock() - started
+    boot = host.file("/proc/sys/kernel/random/boot_id", 64)
+    answer.boot_id = boot.line if boot.ok else None
+    return answer
 
 
 def as_recorded(host: Asked, options: CheckOptions) -> CheckOptions:
@@ -226,8 +234,8 @@ def _gaps(gaps: list[Gap], options: CheckOptions, judged: list[Judged]) -> list[
 
 
 def _answer(
-    host: Asked, findings: list[Finding], judged: list[Judged], gaps: list[Gap], options: CheckOptions, facts: list[Fact], started: float
-) -> CheckAnswer:  # fmt: skip
+    findings: list[Finding], judged: list[Judged], gaps: list[Gap], options: CheckOptions, facts: list[Fact]
+) -> CheckAnswer:
     findings = settled(findings)
     severities = {finding.severity for finding in findings}
     if "critical" in severities:
@@ -237,12 +245,4 @@ def _answer(
     else:
         verdict = "warning" if "warning" in severities else "ok"
     looked = sorted({one.row.id for one in judged if one.state in ("holds", "no")})
-    kernel: dict[str, Any] = next((f.fields for f in facts if f.kind == "kernel"), {})
-    boot = host.file("/proc/sys/kernel/random/boot_id", 64)
-    name = host.file("/proc/sys/kernel/hostname", 256)
-    label = (name.line if name.ok else None) or str(kernel.get("host") or "") or host.label
-    boot_id = boot.line if boot.ok else None
-    coverage = "limited" if gaps else "full"
-    return CheckAnswer(
-        verdict, coverage, findings, looked, gaps, options.lang, label, boot_id, facts, host.clock() - started
-    )
+    return CheckAnswer(verdict, "limited" if gaps else "full", findings, looked, gaps, options.lang, facts=facts)

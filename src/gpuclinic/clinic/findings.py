@@ -12,6 +12,7 @@ from gpuclinic.clinic.answer import fill
 from gpuclinic.diagnose.evidence import fields_of
 from gpuclinic.knowledge import load_checks
 from gpuclinic.knowledge.causes import cause_info
+from gpuclinic.knowledge.graph import edge_between
 from gpuclinic.model import SEVERITIES, Finding, Where
 from gpuclinic.recognise.decoding import printable
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def from_judged(one: Judged, lang: str) -> Finding:
+def from_judged(one: Judged, lang: str, host: str | None = None) -> Finding:
     """A row that holds about a subject, as people and programs get it."""
     row, fact = one.row, one.fact
     suffix = "zh" if lang == "zh" else "en"
-    names = _places(fact)
+    names = {"host": host, **_places(fact)}
     info = cause_info(row.cause) if row.cause else None
     steps = [
         {"text": fill(getattr(step, suffix), names), "command": fill(step.command, _safe(names)), "risk": step.risk}
@@ -133,16 +134,29 @@ def settled(findings: list[Finding]) -> list[Finding]:
         if held is None or SEVERITIES.index(one.severity) > SEVERITIES.index(held.severity):
             unique[key] = one
     rows = {row.id: row for row in load_checks().checks}
-    kept: list[Finding] = []
-    implied: list[tuple[Finding, Finding]] = []
-    for one in unique.values():
-        by = _implying(one, list(unique.values()), rows)
-        if by is None:
-            kept.append(one)
-        else:
-            implied.append((one, by))
-    out = [_with_implied(one, [f for f, by in implied if by is one]) for one in kept]
+    every = list(unique.values())
+    above = {id(one): by for one in every if (by := _implying(one, every, rows)) is not None}
+    kept: dict[int, Finding] = {}
+    implied: dict[int, list[Finding]] = {}
+    for one in every:
+        top = _topmost(one, above)
+        kept.setdefault(id(top), top)
+        if top is not one:
+            implied.setdefault(id(top), []).append(one)
+    out = [_with_implied(top, implied.get(place, [])) for place, top in kept.items()]
     return sorted(out, key=lambda f: -SEVERITIES.index(f.severity))
+
+
+def _topmost(one: Finding, above: dict[int, Finding]) -> Finding:
+    """What explains a finding in the end; of findings that explain one another in a ring, the first that was met."""
+    path = [one]
+    while id(path[-1]) in above:
+        step = above[id(path[-1])]
+        if any(step is known for known in path):
+            ring = path[next(n for n, known in enumerate(path) if known is step) :]
+            return min(ring, key=lambda f: (-SEVERITIES.index(f.severity), f.id, f.subject))
+        path.append(step)
+    return path[-1]
 
 
 def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Finding | None:
@@ -161,7 +175,15 @@ def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Fi
             return other
         if row is None and other.id in rows and other.cause == one.cause and (one.gpu is None or other.gpu == one.gpu):
             return other  # the log tells of what the device itself shows, too
+        if row is None and other.id in rows and _leads_to(other, one):
+            return other
     return None
+
+
+def _leads_to(cause: Finding, consequence: Finding) -> bool:
+    """What a device shows now explains, by the graph of causes, what the log tells of this machine or this GPU."""
+    edge = edge_between(cause.cause, consequence.cause) if cause.cause and consequence.cause else None
+    return edge is not None and (edge.scope != "gpu" or cause.gpu == consequence.gpu)
 
 
 def _alike(row: Check | None, other: Check | None) -> bool:
@@ -179,4 +201,9 @@ def _with_implied(one: Finding, implied: list[Finding]) -> Finding:
     evidence = list(one.evidence)
     for other in implied:
         evidence += [place for place in other.evidence[:2] if place not in evidence]
+    devices = {f.gpu for f in implied if f.gpu}
+    if (
+        one.gpu is None and one.component == "gpu" and len(devices) == 1
+    ):  # the driver could not say which; the bus could
+        one = msgspec.structs.replace(one, gpu=devices.pop())
     return msgspec.structs.replace(one, implies=sorted({*one.implies, *(f.id for f in implied)}), evidence=evidence[:8])

@@ -94,6 +94,9 @@ class Asked(Protocol):
     def expect(self, commands: list[tuple[str, ...]]) -> None:
         """Says which commands will be asked for, so that they can run beside one another."""
 
+    def begin_nvml(self, *, deep: bool = False) -> None:
+        """Says that NVML will be asked, so that it can begin beside other questions."""
+
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:
         """NVML's view of all GPUs as JSON (docs/nvml.md)."""
 

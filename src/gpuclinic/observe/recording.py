@@ -128,6 +128,10 @@ class RecordingHost:
         """Passed on; no question yet."""
         self._inner.expect(commands)
 
+    def begin_nvml(self, *, deep: bool = False) -> None:
+        """Passed on; no question yet."""
+        self._inner.begin_nvml(deep=deep)
+
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:
         """NVML's view of all GPUs."""
         answer = self._over("nvml") or self._inner.nvml(deep=deep, sample=sample)

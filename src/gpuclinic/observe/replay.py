@@ -210,6 +210,9 @@ class Replay:
     def expect(self, commands: list[tuple[str, ...]]) -> None:
         """Nothing runs here."""
 
+    def begin_nvml(self, *, deep: bool = False) -> None:
+        """Nothing runs here."""
+
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:
         """What NVML said; the quick or the deep answer where only the other was recorded."""
         for key in (("nvml", deep, sample), ("nvml", not deep, sample)):

@@ -176,6 +176,9 @@ class Snapshot:
     def expect(self, commands: list[tuple[str, ...]]) -> None:
         """Nothing runs here."""
 
+    def begin_nvml(self, *, deep: bool = False) -> None:
+        """Nothing runs here."""
+
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:  # noqa: ARG002 - there is one
         """nvml.json."""
         answer = self._own("nvml.json")

@@ -7,8 +7,6 @@ from gpuclinic.clinic.looks._look import Look
 LOOKS: tuple[Look, ...] = (
     Look("pci.bus", "bus:look_at_bus", required=True, sampled=True),
     Look("pcie.acs", "bus:look_at_acs", deep=True),
-    Look("gpu.nvml", "gpu:look_at_gpus", required=True, sampled=True),
-    Look("fabric.services", "fabric:look_at_fabric"),
     Look("sensors.power", "sensors:look_at_power"),
     Look(
         "sensors.board",
@@ -27,15 +25,9 @@ LOOKS: tuple[Look, ...] = (
     Look("driver", "driver:look_at_driver", commands=(("modinfo", "nvidia"),)),
     Look("driver.next_boot", "next_boot:look_at_next_boot"),
     Look("driver.upgrades", "upgrades:look_at_upgrades"),
-    Look("process.gpu", "processes:look_at_processes"),
-    Look("container.runtime", "containers:look_at_containers"),
-    Look("scheduler.node", "schedulers:look_at_schedulers"),
-    Look("process.stuck", "processes:look_at_stuck"),
     Look("host.memory", "host:look_at_memory", sampled=True),
     Look("host.cpu", "host:look_at_cpu", sampled=True),
     Look("host.cgroup", "host:look_at_cgroups", sampled=True),
-    Look("host.limits", "host:look_at_limits"),
-    Look("host.settings", "host:look_at_settings"),
     Look("host.time", "host:look_at_time"),
     Look("storage.mounts", "storage:look_at_mounts"),
     Look("storage.devices", "storage:look_at_devices", sampled=True),
@@ -45,5 +37,14 @@ LOOKS: tuple[Look, ...] = (
     Look("network.interfaces", "network:look_at_interfaces", sampled=True),
     Look("network.names", "network:look_at_names"),
     Look("network.resolution", "network:look_at_resolution", deep=True),
+    # NVML was begun before all others; what follows needs its answer.
+    Look("gpu.nvml", "gpu:look_at_gpus", required=True, sampled=True),
+    Look("fabric.services", "fabric:look_at_fabric"),
+    Look("process.gpu", "processes:look_at_processes"),
+    Look("container.runtime", "containers:look_at_containers"),
+    Look("scheduler.node", "schedulers:look_at_schedulers"),
+    Look("process.stuck", "processes:look_at_stuck"),
+    Look("host.limits", "host:look_at_limits"),
+    Look("host.settings", "host:look_at_settings"),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
 )
