@@ -148,7 +148,9 @@ def render_commands(machine: Machine, sku: Sku, scenario: Scenario) -> Nodes:
         cases = ""
         for number, (pattern, answer) in enumerate(replies.items()):
             nodes[f"answers/{command}/{number}"] = answer.text
-            cases += f'    {_quoted(pattern)}) cat "$d/{number}"{" >&2" if answer.to_error else ""}; exit {answer.code};;\n'
+            cases += (
+                f'    {_quoted(pattern)}) cat "$d/{number}"{" >&2" if answer.to_error else ""}; exit {answer.code};;\n'
+            )
         nodes[f"bin/{command}"] = _script(
             machine,
             command,

@@ -50,9 +50,9 @@ def write_changes(root: Path, before: Nodes, after: Nodes) -> None:
         if path.is_symlink() or path.exists():
             _remove(path, root)
     for name, node in after.items():
-        if before.get(name) == node:
-            continue
         path = root / name
+        if before.get(name) == node and not (isinstance(node, Folder) and not path.exists()):
+            continue
         if path.parent not in made:
             path.parent.mkdir(parents=True, exist_ok=True)
             made.add(path.parent)
