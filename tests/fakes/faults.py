@@ -15,6 +15,7 @@ from .smi import Card
 
 if TYPE_CHECKING:
     from .server import Server
+    from .skus import Sku
 
 Breaker = Callable[..., None]
 
@@ -64,17 +65,17 @@ def inject(server: Server, text: str) -> None:
     function(server, *values)
 
 
-def can_happen(server_sku: Any, name: str) -> bool:
+def can_happen(sku: Sku, name: str) -> bool:
     """Whether a SKU has what this fault breaks."""
-    sku = server_sku
-    return {
+    there: dict[str, bool] = {
         "": True, "ecc": sku.ecc["kind"] in ("page_retirement", "row_remapping"), "remap": sku.ecc["kind"] == "row_remapping",
         "sram": sku.ecc["kind"] == "row_remapping", "retire": sku.ecc["kind"] == "page_retirement", "nvlink": bool(sku.nvlink and sku.nvlink["active"]),
         "nvlink5": bool(sku.nvlink and sku.architecture >= 10), "fabric": sku.fabric, "fabric_health": sku.fabric and sku.architecture >= 10,
         "fabric_manager": sku.fabric_manager, "mig": bool(sku.mig_max), "fans": bool(sku.fans), "nic": sku.form in ("sxm", "nvl"),
         "gsp": sku.gsp, "memory_temp": "memory_max" in sku.temperature, "repair": sku.architecture >= 9 and sku.ecc["kind"] == "row_remapping",
         "open": sku.open_module,
-    }[FAULTS[name].needs]  # fmt: skip
+    }  # fmt: skip
+    return there[FAULTS[name].needs]
 
 
 # ---- what several faults do ------------------------------------------------------------------------------------------

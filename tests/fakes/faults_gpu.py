@@ -73,7 +73,6 @@ def hang(server: Server, call: str = "temp", gpu: int = 3, seconds: float = 30.0
     """One NVML call (short or full name, or any) on one GPU does not come back; nvidia-smi hangs as well."""
     server.gpu(gpu, {f"hang.{call}": seconds})
     server.machine.hangs["nvidia-smi"] = seconds
-    server.machine.say("INFO: task nvidia-smi:41999 blocked for more than 122 seconds.", level=3)
 
 
 @fault()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .faults import fault
-from .logs import LogLine
-from .machine import Process, Sensor
+from .machine import LogLine, Process, Sensor
 
 if TYPE_CHECKING:
     from .server import Server

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import commands, driver_files, host_files, logs, pci
 from .library import build_library
-from .machine import KERNEL, Machine, Port, Process, Sensor
+from .machine import KERNEL, LogLine, Machine, Port, Process, Sensor
 from .nodes import Nodes, write_changes
 from .scenario import Scenario, Value, healthy
 from .skus import Sku, load_skus
@@ -263,8 +263,8 @@ def healthy_machine(sku: Sku, gpus: int, driver: str) -> Machine:
     machine.processes[1201].devices = tuple(range(gpus))  # the persistence daemon keeps the GPUs open
     machine.log = logs.boot_lines(machine, sku)
     machine.earlier_boots = [("1d0a9c52-7b0e-4f7e-8a55-2f5f1c3f9e01", machine.uptime_s + 900_000, machine.uptime_s + 240, [
-        logs.LogLine(0.0, f"Linux version {KERNEL}"), logs.LogLine(899_700.0, "systemd-shutdown[1]: Syncing filesystems and block devices."),
-        logs.LogLine(899_701.0, "reboot: Restarting system")])]  # fmt: skip
+        LogLine(0.0, f"Linux version {KERNEL}"), LogLine(899_700.0, "systemd-shutdown[1]: Syncing filesystems and block devices."),
+        LogLine(899_701.0, "reboot: Restarting system")])]  # fmt: skip
     return machine
 
 

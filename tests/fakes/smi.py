@@ -237,10 +237,10 @@ def _errors(card: Card) -> str:
     if card.trouble or not card.raw("remap.corr"):
         return text + _tag("remapped_rows", card.trouble or "N/A", 2)
     banks = card.raw("remap.histogram").split(",")
-    rows = "".join(_tag(key, value, 3) for key, value in {
+    inner = "".join(_tag(key, value, 3) for key, value in {
         "remapped_row_corr": card.text("remap.corr"), "remapped_row_unc": card.text("remap.unc"),
         "remapped_row_pending": card.yes("remap.pending"), "remapped_row_failure": card.yes("remap.failed")}.items())  # fmt: skip
-    rows += _group(
+    inner += _group(
         "row_remapper_histogram",
         {
             f"row_remapper_histogram_{name}": f"{count} bank(s)"
@@ -248,7 +248,7 @@ def _errors(card: Card) -> str:
         },
         3,
     )
-    return text + f"\t\t<remapped_rows>\n{rows}\t\t</remapped_rows>\n"
+    return text + f"\t\t<remapped_rows>\n{inner}\t\t</remapped_rows>\n"
 
 
 def _heat(card: Card, sku: Sku) -> str:
