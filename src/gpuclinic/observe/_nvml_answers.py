@@ -133,8 +133,11 @@ class Answers:
     def _take_failed(self, _alone: int | None, text: str) -> None:
         self._failure = str(text)
 
-    def hung(self, at: Now, moment: float, begun: float, alone: int | None = None) -> None:
-        """A child was given up where it was. moment, begun: now and the start of its stage, on the monotonic clock."""
+    def hung(self, at: Now, moment: float, begun: float, alone: int | None = None, fair: float = 0.0) -> None:
+        """A child was given up where it was. moment, begun: now and the start of its stage, on the monotonic clock.
+
+        fair: seconds that a call must have had to be called hung; one that was cut off earlier proves nothing.
+        """
         where = called(at.call)
         if at.stage == NAMES:
             self._names_hung = where
@@ -144,10 +147,15 @@ class Answers:
             self.init.update(hung_s=round(moment - begun, 2), **where)
             return
         self._finished.add(index)
-        since = at.call_since if at.call else begun
+        spent = round(max(0.0, moment - (at.call_since if at.call else begun)), 2)
         device = self.device(index)
-        device["hung"] = {**where, "after_s": round(max(0.0, moment - since), 2)}
         device["seconds"] = round(moment - begun, 4)
+        if not 0 <= at.stage < _MOST_DEVICES:  # beside a call that hangs; that says nothing of this device
+            device["not_asked"] = f"NVML did not start again within {spent:g} s ({where['call']})"
+        elif spent < fair:
+            device["not_asked"] = f"no time was left in {where['call']}, which had {spent:g} s"
+        else:
+            device["hung"] = {**where, "after_s": spent}
 
     def crashed(self, at: Now, number: int | None, alone: int | None = None) -> None:
         """A child ended by itself, by a signal (number) or in our own code."""
@@ -185,7 +193,10 @@ class Answers:
         self._finished.add(index)
         device = self.device(index)
         device["bus_id"] = entry.bus_id
-        device["hung"] = {**called(entry.call), "after_s": None, "stuck": entry.told()}
+        if entry.call.startswith(("nvmlDevice", "between")) or not entry.call:
+            device["hung"] = {**called(entry.call), "after_s": None, "stuck": entry.told()}
+        else:
+            device["not_asked"] = f"an earlier process is stuck in {entry.call} (process {entry.pid})"
 
     def lives_on(self, entry: Stuck) -> None:
         """A child that was given up now did not die of it."""

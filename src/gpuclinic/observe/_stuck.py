@@ -85,13 +85,21 @@ def runtime_folder() -> Path | None:
     """Where the ledger lies: XDG_RUNTIME_DIR, else our cache; None where this user has neither."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
     if base.startswith("/"):
-        folder = Path(base) / "gpuclinic"
-        with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            status = folder.lstat()
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                return folder
-    return cache_folder()
+        folder = _own(Path(base) / "gpuclinic")
+        if folder is not None:
+            return folder
+    cache = cache_folder()
+    return _own(cache / "stuck") if cache is not None else None  # the cache drops its oldest files, but no folder
+
+
+def _own(folder: Path) -> Path | None:
+    """The folder, made if need be; None where it is a link or another user's."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            return folder
+    return None
 
 
 class Ledger:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuclinic.observe._nvml_answers import Answers
 from gpuclinic.observe._nvml_child import Order, enter
-from gpuclinic.observe._nvml_journal import DONE, LOADING, NAMES, SIZE, Journal, now
+from gpuclinic.observe._nvml_journal import DONE, LOADING, NAMES, SIZE, Journal, now, records
 from gpuclinic.observe._nvml_library import SONAME
 from gpuclinic.observe._stuck import Ledger, Stuck, runtime_folder, start_time
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LIBRARY_VARIABLE, ROOT_VARIABLE = "GPUCLINIC_NVML", "GPUCLINIC_ROOT"
 _MOST_CHILDREN = 16
 _REAP_S = 0.2
+_FAIR = 0.3
+"""Share of a device's deadline that a call must have had, to be called hung when the time for everything ends it."""
+
 _EXIT_S = 0.25
 _SPAWN = "import sys,json;sys.path[:]=json.loads(sys.argv[2]);from gpuclinic.observe._nvml_child import main;main()"
 
@@ -229,7 +232,7 @@ class _Asking:
         self._close(child)
         self.answers.gather(child.memory, child.alone)
         begun = child.begun if at.stage == LOADING else at.stage_since
-        self.answers.hung(at, time.monotonic(), begun, child.alone)
+        self.answers.hung(at, time.monotonic(), begun, child.alone, self.deadlines.device * _FAIR)
         self.given_up.append(child)
         self._rest(child, at.stage)
 
@@ -241,7 +244,7 @@ class _Asking:
         subject = {LOADING: "init", NAMES: "names", DONE: "exit"}.get(stage, f"gpu-{stage}")
         if child.alone is not None and stage != DONE:
             subject = f"gpu-{child.alone}"
-        bus = self.answers.bus_id(stage)
+        bus = self.answers.bus_id(stage) or _address_told(child.memory, stage)
         child.entry = Stuck(subject, child.pid, started, time.time() - max(0.0, ago), call[:100], bus)
         self.ledger.write(child.entry)
 
@@ -276,6 +279,12 @@ class _Asking:
         for child in self.given_up:
             child.memory.close()
         self.given_up.clear()
+
+
+def _address_told(memory: mmap.mmap, index: int) -> str | None:
+    """The address of a device as its child has told it so far."""
+    told = (r for r in records(memory) if r[:3] == ["value", index, "bus_id"] and len(r) > 3)
+    return next((str(r[3])[:32] for r in told), None)
 
 
 def _collect(ledger: Ledger) -> None:
