@@ -64,6 +64,8 @@ def _safe(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gpu(names: dict[str, Any]) -> str | None:
+    if names.get("is_gpu") is False:
+        return None  # a bridge or an NVSwitch has an address, too
     for name in ("gpu", "bus_id", "gpu_key", "key"):
         value = str(names.get(name) or "")
         if _ADDRESS.fullmatch(value):

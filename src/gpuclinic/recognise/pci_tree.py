@@ -53,7 +53,7 @@ def device_fact(
         "id": f"{vendor}:{device}" if vendor and device else None, "pci_class": pci_class or None,
         "is_gpu": kind == "gpu", "is_nvswitch": kind == "nvswitch", "is_bridge": kind == "bridge", "driver": driver,
         "asleep": asleep, "numa": _whole(values.get("numa_node")), "power_state": values.get("power_state"),
-        "parent": up[-1] if up else None, "above_gpu": kind == "bridge" or None,
+        "parent": up[-1] if up else None, "above_gpu": kind == "bridge" or None, "port": _port(len(up)) if kind == "bridge" else None,
         "enabled": None if "enable" not in values else values["enable"] != "0",
         "rev_ff": None if asleep or config is None or len(config) < 16 else not config[:16].strip(b"\xff"),
     }  # fmt: skip
@@ -66,6 +66,11 @@ def device_fact(
     return Fact(
         "pci_device", address, given, {"": Where(source, None, f"{address} {vendor}:{device}"), **places}, source
     )
+
+
+def _port(depth: int) -> str:
+    """A bridge's place by its depth: below a root port each switch has an upstream port, and downstream ports under it."""
+    return "root" if depth == 0 else "upstream" if depth % 2 else "downstream"
 
 
 _FILES = {
@@ -151,7 +156,7 @@ def _windows(text: str) -> dict[str, Scalar]:
             continue
         start, end, flags = (int(n, 16) for n in numbers)
         if flags & _MEMORY:
-            unset = unset or bool(flags & _UNSET)
+            unset = unset or bool(flags & _UNSET) or start == 0
             largest = max(largest, end - start + 1 if end > start else 0)
     out: dict[str, Scalar] = {}
     if text.strip():
@@ -165,7 +170,7 @@ def join(facts: list[Fact], uptime_s: float | None) -> None:
     known = {fact.key: fact for fact in facts}
     for fact in facts:
         port = known.get(str(fact.fields.get("parent")))
-        if port is not None:
+        if port is not None and fact.fields.get("port") != "downstream":  # those hang on the inside of their switch
             _with_port(fact, port)
         corrected = fact.fields.get("aer_corrected_total")
         if uptime_s and uptime_s > 0 and isinstance(corrected, int):
@@ -227,7 +232,7 @@ def _narrowest(gpu: Fact, above: list[Fact]) -> None:
     """A link between bridges on the way up that carries less than the GPU's own link could."""
     for bridge in above:
         if bridge.fields.get("slot_width_max") is None:
-            continue  # a root port: its link is the one already counted from below
+            continue  # a root or downstream port: its link is the one already counted from below
         width, speed = bridge.fields.get("width"), bridge.fields.get("speed_gts")
         own_width, own_speed = gpu.fields.get("width_possible"), gpu.fields.get("speed_gts")
         if not all(isinstance(n, (int, float)) and n for n in (width, speed, own_width, own_speed)):
