@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 _PORT = re.compile(r"^/sys/class/infiniband/(?P<device>[\w.-]{1,60})/ports/(?P<port>\d{1,3})/")
 
 
-def rdma_ports(files: Mapping[str, str], boards: Mapping[str, str], devices: Mapping[str, str]) -> list[Fact]:
+def rdma_ports(
+    files: Mapping[str, str],
+    boards: Mapping[str, str],
+    devices: Mapping[str, str],
+    functions: frozenset[str] = frozenset(),
+) -> list[Fact]:
     """Facts `ib_port` and `ib_counters` of files under /sys/class/infiniband, by path.
 
     boards: texts of board_id, fw_ver and hca_type, by path. devices: where the links named "device" lead.
+    functions: names of devices that are virtual functions.
     Ports of one `group` have the same board, the same PCI function and the same port number, so that they ought to be alike;
     peers, peers_up and rate_typical_gbs tell about the others of the group.
     """
@@ -29,10 +35,11 @@ def rdma_ports(files: Mapping[str, str], boards: Mapping[str, str], devices: Map
     for fact in found:
         if fact.kind == "ib_port":
             _describe(fact, files, boards, devices)
+            fact.fields["virtual"] = fact.fields.get("device") in functions
         else:
             fact.fields["port"] = whole(fact.key.rpartition("/")[2])
         out.append(fact)
-    ports = [fact for fact in out if fact.kind == "ib_port"]
+    ports = [fact for fact in out if fact.kind == "ib_port" and not fact.fields["virtual"]]
     for fact in ports:
         peers = [p for p in ports if p is not fact and p.fields.get("group") == fact.fields.get("group")]
         rates = sorted(

@@ -44,6 +44,8 @@ _SYSTEM_MOUNTS = (
     "/var/lib/containerd",
     "/run",
 )
+_MEMORY_MOUNTS = ("/dev/shm", "/tmp", "/run", "/var/tmp")  # noqa: S108
+_FILE_MOUNTS = ("/etc/", "/usr/", "/lib", "/bin/", "/sbin/", "/dev/", "/proc/", "/sys/", "/run/", "/snap/")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -118,18 +120,23 @@ def server_of(device: str) -> str:
 
 
 def worth_asking(found: list[Fact], most: int = 96) -> list[Fact]:
-    """Mounts whose space matters: one for each device and server share, none of pseudo, packed or container file systems."""
+    """Mounts whose space matters: one for each device, pool and server share, none of pseudo, packed or container file systems."""
     out: list[Fact] = []
     devices: set[str] = set()
-    for fact in sorted(found, key=lambda f: (not f.fields.get("system"), len(str(f.fields["mount"])))):
+    order = sorted(
+        found, key=lambda f: (not f.fields.get("system"), bool(f.fields.get("read_only")), len(str(f.fields["mount"])))
+    )
+    for fact in order:
         kind, place, device = (str(fact.fields[name]) for name in ("type", "mount", "device"))
+        if kind == "zfs":
+            device = device.partition("/")[0]
         if kind == "tmpfs":
-            wanted = place in ("/dev/shm", "/tmp", "/run", "/var/tmp")  # noqa: S108 - asked about, not used
+            wanted = place in _MEMORY_MOUNTS
         elif kind == "overlay":
             wanted = place == "/"
-        else:
-            wanted = bool(fact.fields.get("network")) or kind in LOCAL_TYPES
-        if not wanted or place.startswith("/snap/") or (kind not in ("tmpfs", "overlay") and device in devices):
+        else:  # single files that a container runtime lays over the image's are no file systems of their own
+            wanted = (bool(fact.fields.get("network")) or kind in LOCAL_TYPES) and not place.startswith(_FILE_MOUNTS)
+        if not wanted or (kind not in ("tmpfs", "overlay") and device in devices):
             continue
         devices.add(device)
         out.append(fact)

@@ -168,7 +168,7 @@ def look_at_time(host: Asked, wanted: Wanted) -> Seen:
     from gpuclinic.recognise.making import Making
 
     seen = Seen()
-    if host.listing("/run/chrony").ok or not host.live:
+    if host.stat("/run/chrony").ok or not host.live:
         answer = host.command("chronyc", "-n", "tracking", deadline=1.0)
         seen.facts += host_state.chrony_tracking(answer.text) if answer.ok else []
     if seen.facts:

@@ -46,7 +46,8 @@ def look_at_rdma(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all loo
             ]
         files |= texts.many(*names, most=256)
     boards = texts.many(*(f"{_RDMA}/*/{name}" for name in ("board_id", "fw_ver", "hca_type")), most=256)
-    seen.facts += network_state.rdma_ports(files, boards, host.links(f"{_RDMA}/*/device"))
+    functions = frozenset(path.split("/")[4] for path in host.links(f"{_RDMA}/*/device/physfn"))
+    seen.facts += network_state.rdma_ports(files, boards, host.links(f"{_RDMA}/*/device"), functions)
     return seen
 
 
@@ -54,7 +55,10 @@ def look_at_interfaces(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
     """Facts `net_interface` (of real hardware), `bond`, `bond_member`, `tcp`, `softnet`, `connection_table`."""
     seen = Seen()
     texts = Texts(host, seen, "network.interfaces")
-    devices = host.links("/sys/class/net/*/device")
+    functions = {path.split("/")[4] for path in host.links("/sys/class/net/*/device/physfn")}
+    devices = {
+        path: to for path, to in host.links("/sys/class/net/*/device").items() if path.split("/")[4] not in functions
+    }
     files: dict[str, str] = {}
     for path in sorted(devices)[:_MOST_INTERFACES]:
         folder = path.rpartition("/")[0]
