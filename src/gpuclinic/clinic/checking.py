@@ -210,8 +210,20 @@ def _from_logs(host: Asked, reader: Reader, seen: list[Fact], options: CheckOpti
         return []
     up = host.file("/proc/uptime", 64)
     crashes = {f.key: number for f in seen if f.kind == "crash_record" and (number := as_number(f.fields.get("at")))}
-    now = Now(host.clock(), as_number(up.line) if up.ok else None, zone_of(host, host.clock()), crashes)
+    now = Now(
+        host.clock(), as_number(up.line) if up.ok else None, zone_of(host, host.clock()), crashes, _answering(seen)
+    )
     return [found for found in logged(result, reader.signals, options.lang, now) if chosen(found.id, options)]
+
+
+def _answering(seen: list[Fact]) -> frozenset[str]:
+    """GPUs that could be read without a complaint."""
+    return frozenset(
+        str(fact.fields.get("bus_id") or fact.key)
+        for fact in seen
+        if fact.kind == "gpu"
+        and not any(fact.fields.get(name) for name in ("error", "hung", "unreadable", "unreachable"))
+    )
 
 
 def _gaps(gaps: list[Gap], options: CheckOptions, judged: list[Judged]) -> list[Gap]:

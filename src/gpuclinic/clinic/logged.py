@@ -41,12 +41,14 @@ class Now(msgspec.Struct, frozen=True):
 
     seconds: Unix. up_s: since its boot, None where that is unknown. zone_s: its local time less UTC.
     crashes: Unix times of the crash records, by the path they were read from, since their own stamps count from a boot that is over.
+    answering: addresses of the GPUs that NVML could read just now.
     """
 
     seconds: float
     up_s: float | None = None
     zone_s: float = 0.0
     crashes: dict[str, float] = {}
+    answering: frozenset[str] = frozenset()
 
     @property
     def booted(self) -> float | None:
@@ -123,7 +125,8 @@ def _finding(
             severity = _worse(severity, _severity(other, its, _last_seen(other, now), now, loaded))
     return Finding(
         id=row.id, severity=severity, component=row.component, subject=cause.gpu or (str(cause.pid) if cause.pid else "host"),
-        title=cause.title, detail=cause.explanation, cause=cause.id, action=cause.action, steps=cause.steps, observed=None, expected=None,
+        title=(row.title_zh if lang == "zh" else row.title_en) or cause.title, detail=cause.explanation, cause=cause.id,
+        action=cause.action, steps=cause.steps, observed=None, expected=None,
         evidence=cause.evidence, gpu=address, gpu_index=cause.gpu_index, pid=cause.pid, time=_iso(first) or cause.time,
         implies=sorted(behind - {row.id}),
     )  # fmt: skip
@@ -176,16 +179,18 @@ def _code_severity(supports: list[Support]) -> int | None:
 
 
 def _is_over(candidate: Candidate, row: LogFinding, last: float | None, now: Now, loaded: float | None) -> bool:
-    """After the last line the machine was booted anew or, where that ends it, the driver was loaded anew."""
+    """After the last line the machine was booted or, where that ends it, the driver loaded anew; or the GPU answers again."""
     if not row.ends:
         return False
     if candidate.sources and all(source in now.crashes for source in candidate.sources):
+        return True
+    if row.ends == "answers" and candidate.gpu in now.answering:
         return True
     if last is None:
         return False
     if now.booted is not None and last < now.booted - _SLACK:
         return True
-    return row.ends == "driver" and loaded is not None and last < loaded - 1.0
+    return row.ends in ("driver", "answers") and loaded is not None and last < loaded - 1.0
 
 
 def _last_load(signals: Iterable[Signal], result: Diagnosis, now: Now) -> float | None:

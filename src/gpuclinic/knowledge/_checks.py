@@ -70,7 +70,8 @@ class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cause: a glob. signs: globs of signatures (or "xid.79"), one of which must support the cause; such a row counts even where healthy
     machines print the line, too. least: how strong the cause must be, 0-1. per_day: how many lines a day one of the reasons must have.
     severity: while it is fresh; older than fresh_s seconds it is one step milder, older than ten times that it is info.
-    ends: "driver" or "boot": once the driver was loaded anew, or the machine booted, after the last line, it is one step milder at once.
+    ends: what is over makes it one step milder at once: "boot", the machine was booted after the last line; "driver", or the driver was
+    loaded anew; "answers", or the GPU answers NVML now. title_en, title_zh: where the cause's own says too much.
     """
 
     cause: str
@@ -82,6 +83,8 @@ class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ends: str = ""
     least: float = 0.5
     per_day: float = 0.0
+    title_en: str = ""
+    title_zh: str = ""
 
 
 class UnknownCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

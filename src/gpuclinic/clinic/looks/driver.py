@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOOK = "driver"
 RIVALS = ("nouveau", "nova_core", "nova_drm")
+_BOUND_AS = {"novacore": "nova_core", "nova": "nova_core"}
+"""How drivers call themselves on the bus, where that is not their module's name."""
 _OURS = re.compile(r"nvidia|nouveau|nova_|gdrdrv|nv_peer_mem|mlx5_ib|ib_core|vfio_pci")
 _MODPROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 _LIBRARIES = re.compile(r"lib(?P<name>nvidia-ml|cuda)\.so\.(?P<version>\d{3}(?:\.\d+){1,2})$")
@@ -59,11 +61,12 @@ def in_container(host: Asked) -> bool:
 
 def _bus(wanted: Wanted, state: dict[str, Scalar]) -> None:
     gpus = [f for f in wanted.of("pci_device") if f.fields.get("is_gpu")]
-    drivers = [str(f.fields.get("driver") or "none").replace("-", "_") for f in gpus]
+    drivers = [str(f.fields.get("driver") or "none").replace("-", "_").lower() for f in gpus]
+    drivers = [_BOUND_AS.get(driver, driver) for driver in drivers]
     state["on_bus"] = len(gpus)
     state["bound"] = drivers.count("nvidia")
     state["bound_vfio"] = drivers.count("vfio_pci")
-    rivals = sorted({d for d in drivers if d in (*RIVALS, "nova")})
+    rivals = sorted({d for d in drivers if d in RIVALS})
     state["bound_rival"] = ", ".join(rivals) or None
 
 

@@ -20,6 +20,7 @@ def look_at_kernel_state(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 -
     value = first_line(host, _PATH)
     if value and value.isdecimal() and len(value) < 20:
         bits = int(value)
-        fields: dict[str, Scalar] = {"value": bits} | {name: bool(bits >> bit & 1) for bit, name in TAINTS.items()}
+        fields: dict[str, Scalar] = {"value": bits}
+        fields.update((name, bool(bits >> bit & 1)) for bit, name in TAINTS.items())
         seen.fact("kernel_taint", "kernel", fields, _PATH)
     return seen

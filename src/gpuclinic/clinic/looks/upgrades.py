@@ -16,7 +16,11 @@ LOOK = "driver.upgrades"
 _ON = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"([1-9]\d*|always)"', re.MULTILINE)
 _OFF = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"0"', re.MULTILINE)
 _KEPT = re.compile(r"Package-Blacklist\s*\{([^}]*)\}")
-_PACKAGES = ("libnvidia-compute-*", "nvidia-kernel-common-*", "nvidia-driver-*")
+_DRIVER_PACKAGE = re.compile(
+    r"^Package: (?P<name>libnvidia-compute-\d\S*|nvidia-driver-\S+)\nStatus: (?P<want>install|hold) ok installed$",
+    re.MULTILINE,
+)
+_MOST_STATUS = 16 << 20
 _WHO = re.compile(r"^(?:Start-Date|Commandline|Requested-By): .*$", re.MULTILINE)
 _CHANGED = re.compile(
     r"(libnvidia-compute-[\w-]+|nvidia-driver-[\w-]+)(?::\w+)? \((?P<was>\d[\w.~+-]*), (?P<now>\d[\w.~+-]*)"
@@ -55,14 +59,13 @@ def _automatic(host: Asked, seen: Seen) -> None:
             place, manager = ("/etc/dnf/automatic.conf", "dnf-automatic") if timers else (None, manager)
     if place is None:
         return
-    packages = [
-        p.rsplit("/", 1)[1] for pattern in _PACKAGES for p in host.files(f"/var/lib/dpkg/info/{pattern}.list", 1)
-    ]
-    names = sorted({name.removesuffix(".list").partition(":")[0] for name in packages})
+    status = host.file("/var/lib/dpkg/status", _MOST_STATUS)
+    found = {m["name"]: m["want"] for m in _DRIVER_PACKAGE.finditer(status.text)} if status.ok else {}
+    held = bool(found) and all(want == "hold" for want in found.values())
     fields: dict[str, Scalar] = {
         "manager": manager,
-        "package": names[0] if names else None,
-        "kept_back": bool(re.search(r"nvidia|\.\*", kept)),
+        "package": min(found, default=None),
+        "kept_back": held or bool(re.search(r"nvidia|\.\*", kept)),
     }
     seen.fact("automatic_upgrade", manager, fields, place, **{"": f"{manager} is on"})
 
