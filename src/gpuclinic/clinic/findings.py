@@ -177,15 +177,26 @@ def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Fi
             return other
         if row is None and other.id in rows and other.cause == one.cause and (one.gpu is None or other.gpu == one.gpu):
             return other  # the log tells of what the device itself shows, too
-        if row is None and other.id in rows and _leads_to(other, one):
+        if (one.id in rows) != (other.id in rows) and _leads_to(other, one):
             return other
     return None
 
 
-def _leads_to(cause: Finding, consequence: Finding) -> bool:
-    """What a device shows now explains, by the graph of causes, what the log tells of this machine or this GPU."""
-    edge = edge_between(cause.cause, consequence.cause) if cause.cause and consequence.cause else None
-    return edge is not None and (edge.scope != "gpu" or cause.gpu == consequence.gpu)
+_OF_THE_NODE = ("hw.", "driver.", "kernel.")
+
+
+def _leads_to(cause: Finding, other: Finding) -> bool:
+    """One is told by a log, the other by what is seen now: the cause graph, or the same cause told more gravely, joins them."""
+    if not (
+        cause.cause and other.cause and cause.cause.startswith(_OF_THE_NODE) and other.cause.startswith(_OF_THE_NODE)
+    ):
+        return False
+    if cause.cause == other.cause:
+        worse = SEVERITIES.index(cause.severity) > SEVERITIES.index(other.severity)
+        return worse and cause.gpu is not None and cause.gpu == other.gpu
+    return edge_between(cause.cause, other.cause) is not None and (
+        cause.gpu == other.gpu or None in (cause.gpu, other.gpu)
+    )
 
 
 def _alike(row: Check | None, other: Check | None) -> bool:
