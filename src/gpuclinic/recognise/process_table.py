@@ -46,10 +46,10 @@ def parse_stat(text: str) -> Task | None:
     if not bracket or not opening or len(cells) < 20 or not pid.strip().isdecimal():
         return None
     try:
-        return Task(
-            int(pid), comm[:64], cells[0][:1], int(cells[1]), int(cells[3]), bool(int(cells[6]) & _KERNEL_THREAD) or int(cells[1]) == 2 or (pid.strip(), comm) == ("2", "kthreadd"),
-            int(cells[11]) + int(cells[12]), int(cells[17]), int(cells[19]),
-        )  # fmt: skip
+        number, parent = int(pid), int(cells[1])
+        in_kernel = bool(int(cells[6]) & _KERNEL_THREAD) or parent == 2 or (number == 2 and comm == "kthreadd")
+        ticks, threads, start = int(cells[11]) + int(cells[12]), int(cells[17]), int(cells[19])
+        return Task(number, comm[:64], cells[0][:1], parent, int(cells[3]), in_kernel, ticks, threads, start)
     except ValueError:
         return None
 

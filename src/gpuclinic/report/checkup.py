@@ -8,6 +8,7 @@ from gpuclinic.report._check_words import check_words
 from gpuclinic.report._layout import columns
 from gpuclinic.report._page import Page
 from gpuclinic.report._view import place
+from gpuclinic.report.holders import put_holders
 from gpuclinic.report.masking import clean
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def check_text(answer: CheckAnswer, *, colour: bool = False, width: int = 100, v
     if not verbose and len(notes) > _INFO_SHOWN:
         page.put(w["more.info"].format(count=len(notes) - _INFO_SHOWN), "", "", _DIM)
     _gaps(page, answer, w)
+    if verbose:
+        put_holders(page, answer.facts, w)
     if verbose and answer.looked_at:
         page.section(w["looked"].format(count=len(answer.looked_at)))
         page.put(", ".join(answer.looked_at).replace("-", "\u2011"), "  ")

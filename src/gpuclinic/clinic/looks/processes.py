@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line
 from gpuclinic.model import Gap
 from gpuclinic.recognise import process_table as table
+from gpuclinic.recognise.cgroup_paths import owner_of
 from gpuclinic.recognise.holders import NOT_JOBS, Machine, Raw, holder_fields, program_names, use_fields, visible_fields
 from gpuclinic.recognise.wait_channels import waits_for
 
@@ -43,17 +44,11 @@ def look_at_processes(host: Asked, wanted: Wanted) -> Seen:
     if wanted.deep:
         _visible_devices(host, machine, seen)
     else:
-        for fact in [f for f in seen.facts if f.kind == "gpu_holder" and f.fields.get("visible_devices") is not None]:
-            seen.fact(
-                "visible_devices",
-                fact.key,
-                {**{n: fact.fields.get(n) for n in _SHOWN_OF_VISIBLE}, "value": fact.fields["visible_devices"]},
-                f"/proc/{fact.key}/environ",
-            )
+        _visible_of_holders(seen)
     return seen
 
 
-_SHOWN_OF_VISIBLE = (
+_OF_VISIBLE = (
     "pid",
     "program",
     "age_s",
@@ -63,6 +58,13 @@ _SHOWN_OF_VISIBLE = (
     "visible_bad",
     "visible_repeated",
 )
+
+
+def _visible_of_holders(seen: Seen) -> None:
+    for fact in [f for f in seen.facts if f.kind == "gpu_holder" and f.fields.get("visible_devices") is not None]:
+        shown = {name: fact.fields.get(name) for name in _OF_VISIBLE}
+        value = {"value": fact.fields["visible_devices"], "holds_gpu": fact.fields.get("named_by_nvml")}
+        seen.fact("visible_devices", fact.key, {**shown, **value}, f"/proc/{fact.key}/environ")
 
 
 def read_tasks(host: Asked) -> dict[int, table.Task]:
@@ -239,27 +241,22 @@ def _target_matters(links: dict[str, str]) -> bool:
 
 def _visible_devices(host: Asked, machine: Machine, seen: Seen) -> None:
     """Facts `visible_devices` of processes that name GPUs, whether they hold one or not."""
-    refused = 0
+    holding = {f.fields["pid"] for f in seen.facts if f.kind == "gpu_holder" and f.fields.get("named_by_nvml")}
     for path, answer in host.files("/proc/[0-9]*/environ", 1 << 17).items():
-        refused += not answer.ok
         env = table.chosen_environment(answer.data) if answer.ok else {}
         pid = int(path.split("/")[2])
         task = machine.tasks.get(pid)
         if "CUDA_VISIBLE_DEVICES" not in env or task is None:
             continue
-        inside = not machine.whole_view or bool(
-            re.search(r"docker|kubepods|libpod|crio|lxc", host.file(f"/proc/{pid}/cgroup", 16384).text)
-        )
+        owner = owner_of(host.file(f"/proc/{pid}/cgroup", 16384).text)
+        inside = not machine.whole_view or bool(owner.container or owner.pod_uid)
         raw = Raw(pid, task, command=table.command_line(host.file(f"/proc/{pid}/cmdline", 8192).data))
         names = program_names(raw)
-        given = visible_fields(env["CUDA_VISIBLE_DEVICES"], inside=inside, machine=machine)
-        shown = {
-            **given,
-            "pid": pid,
-            "value": env["CUDA_VISIBLE_DEVICES"],
-            "program": names[0].rsplit("/", 1)[-1][:80] if names else None,
-        }
-        seen.fact("visible_devices", str(pid), {**shown, "age_s": task.age_s(machine.up_s)}, f"/proc/{pid}/environ")
+        value = env["CUDA_VISIBLE_DEVICES"]
+        about = {"pid": pid, "value": value, "program": names[0].rsplit("/", 1)[-1][:80] if names else None}
+        when = {"age_s": task.age_s(machine.up_s), "holds_gpu": pid in holding}
+        given = visible_fields(value, inside=inside, machine=machine)
+        seen.fact("visible_devices", str(pid), {**about, **when, **given}, f"/proc/{pid}/environ")
 
 
 # ---- what is stuck
