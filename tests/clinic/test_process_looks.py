@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +24,7 @@ from gpuclinic.observe.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 HEX = "0123456789abcdef" * 4
 UUID = "GPU-0000000{}-1111-2222-3333-444444444444"

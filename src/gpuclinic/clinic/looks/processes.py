@@ -254,7 +254,11 @@ def _visible_devices(host: Asked, machine: Machine, seen: Seen) -> None:
         raw = Raw(pid, task, command=table.command_line(host.file(f"/proc/{pid}/cmdline", 8192).data))
         names = program_names(raw)
         value = env["CUDA_VISIBLE_DEVICES"]
-        about: dict[str, Scalar] = {"pid": pid, "value": value, "program": names[0].rsplit("/", 1)[-1][:80] if names else None}
+        about: dict[str, Scalar] = {
+            "pid": pid,
+            "value": value,
+            "program": names[0].rsplit("/", 1)[-1][:80] if names else None,
+        }
         when: dict[str, Scalar] = {"age_s": task.age_s(machine.up_s), "holds_gpu": pid in holding}
         given = visible_fields(value, inside=inside, machine=machine)
         seen.fact("visible_devices", str(pid), {**about, **when, **given}, f"/proc/{pid}/environ")
