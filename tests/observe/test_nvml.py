@@ -21,7 +21,7 @@ from gpuclinic.model import Document
 from gpuclinic.observe import nvml
 from gpuclinic.observe._nvml_journal import SIZE, Journal, now, records
 from gpuclinic.observe._stuck import Ledger, Stuck, start_time
-from gpuclinic.observe.nvml import Deadlines, ask_nvml
+from gpuclinic.observe.nvml import Deadlines, ask_nvml, begin_nvml
 from gpuclinic.recognise.parsers.nvml import parse_nvml
 
 __all__ = ["asked"]
@@ -139,6 +139,26 @@ def test_the_same_from_a_process_with_threads(asked: Asked) -> None:
         thread.join()
     assert spawned["init"] == {"code": 0}
     assert [sorted(d["values"]) for d in spawned["devices"]] == [sorted(d["values"]) for d in forked["devices"]]
+
+
+def test_beside_other_work(asked: Asked) -> None:
+    asked.build("b200", 8, {"2.hang.temp": "30"})
+    finish = begin_nvml(SHORT, runtime=asked.runtime)
+    beside, alone = finish(), asked.ask()
+    assert [d["index"] for d in beside["devices"] if d["hung"]] == [2]
+    assert [sorted(d["values"]) for d in beside["devices"]] == [sorted(d["values"]) for d in alone["devices"]]
+
+
+def test_a_process_beside_that_dies_is_told(asked: Asked) -> None:
+    asked.build("h100-sxm", 1, {"hang.init": "30"})
+    before = set(children())
+    finish = begin_nvml(Deadlines(20.0, 20.0, 20.0), runtime=asked.runtime)
+    (pid,) = set(children()) - before
+    os.kill(pid, signal.SIGKILL)
+    document = finish()
+    assert "did not answer" in document["init"]["error"]
+    assert reason(document) == "failed"
+    assert set(children()) == before
 
 
 def test_no_descriptor_and_no_child_is_left(asked: Asked) -> None:

@@ -17,10 +17,10 @@ import sys
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from gpuclinic.observe._nvml_answers import Answers
-from gpuclinic.observe._nvml_child import Order, enter
+from gpuclinic.observe._nvml_child import Order, enter, settle
 from gpuclinic.observe._nvml_journal import DONE, LOADING, NAMES, SIZE, Journal, now, records
 from gpuclinic.observe._nvml_library import SONAME
 from gpuclinic.observe._stuck import Ledger, Stuck, runtime_folder, start_time
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LIBRARY_VARIABLE, ROOT_VARIABLE = "GPUCLINIC_NVML", "GPUCLINIC_ROOT"
 _MOST_CHILDREN = 16
 _REAP_S = 0.2
+_SPARE_S = 2.0
+_LARGEST = 64 << 20
 _FAIR = 0.3
 """Share of a device's deadline that a call must have had, to be called hung when the time for everything ends it."""
 
@@ -75,6 +77,82 @@ def ask_nvml(
     order = Order(asked, None, [], deep, root.rstrip("/"), deadlines.device, True)
     asking = _Asking(order, deadlines, Ledger(runtime or runtime_folder()), end)
     return {"gpuclinic_nvml": 1, "asked_for": asked, "sample": sample, **asking.answer()}
+
+
+def begin_nvml(
+    deadlines: Deadlines = Deadlines(),  # noqa: B008 - immutable
+    library: str | None = None,
+    sample: int = 0,
+    runtime: Path | None = None,
+    *,
+    deep: bool = False,
+    root: str | None = None,
+) -> Callable[[], dict[str, Any]]:
+    """As ask_nvml, beside other work: a process of its own asks, and calling what is returned waits for its document.
+
+    From a process with threads the question is asked only then.
+    """
+
+    def ask() -> dict[str, Any]:
+        return ask_nvml(deadlines, library, sample, runtime, deep=deep, root=root)
+
+    if not _has_one_thread():
+        return ask
+    until, parent = time.monotonic() + deadlines.whole + _SPARE_S, os.getpid()
+    read, write = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        return ask  # which tells that no process can be started
+    if pid == 0:
+        _ask_aside(write, parent, ask)
+    os.close(write)
+    return lambda: (
+        _document_of(pid, read, until)
+        or {
+            "gpuclinic_nvml": 1,
+            "asked_for": library or os.environ.get(LIBRARY_VARIABLE) or SONAME,
+            "init": {"code": None, "error": "the process that asks NVML did not answer", "load": "no_answer"},
+        }
+    )
+
+
+def _ask_aside(write: int, parent: int, ask: Callable[[], dict[str, Any]]) -> NoReturn:
+    """The life of the process beside ours."""
+    code = 70
+    try:
+        settle(write, parent)
+        data = json.dumps(ask()).encode()
+        while data:
+            data = data[os.write(write, data) :]
+        code = 0
+    finally:
+        os._exit(code)  # nothing may return into the code of the process that was copied
+
+
+def _document_of(pid: int, read: int, until: float) -> dict[str, Any] | None:
+    """What the process beside ours wrote; None where it wrote nothing whole in time."""
+    data = bytearray()
+    poll = select.poll()
+    poll.register(read, select.POLLIN)
+    while poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        piece = os.read(read, 1 << 16)
+        if not piece or len(data) > _LARGEST:
+            break
+        data += piece
+    os.close(read)
+    kill(pid)  # it has told everything or is late; what hangs is its child, not it
+    with contextlib.suppress(ChildProcessError):
+        late = time.monotonic() + _REAP_S
+        while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < late:
+            time.sleep(0.002)
+    try:
+        document = json.loads(bytes(data))
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
 
 
 class _Child:
@@ -296,12 +374,16 @@ def _collect(ledger: Ledger) -> None:
                 ledger.forget(child.entry)
 
 
+def _has_one_thread() -> bool:
+    """A copy of this process is whole: no other thread holds a lock in it."""
+    return threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
+
+
 def _start_child(order: Order) -> _Child:
     """Forks where this process has one thread, which is cheap; else starts an interpreter. Raises OSError."""
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
-        single = threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
-        pid, memory = _fork(order, write) if single or not sys.executable else _spawn(order, write)
+        pid, memory = _fork(order, write) if _has_one_thread() or not sys.executable else _spawn(order, write)
     except OSError:
         os.close(read)
         raise
