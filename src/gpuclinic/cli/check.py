@@ -62,12 +62,11 @@ def host_of(options: argparse.Namespace) -> Asked:
 
         return open_snapshot(Path(options.host))
     from gpuclinic.observe.live import LiveHost
-    from gpuclinic.observe.nvml import ask_nvml
 
     root = os.environ.get("GPUCLINIC_ROOT", "")
     if root and not Path(root).is_dir():
         raise UserError(f"GPUCLINIC_ROOT: no such folder: {root}")
-    return LiveHost(root, lambda deep, sample: ask_nvml(deep=deep, sample=sample))
+    return LiveHost(root)
 
 
 def wants_colour(options: argparse.Namespace) -> bool:

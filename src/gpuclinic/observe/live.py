@@ -22,8 +22,6 @@ FILE_DEADLINE = 1.0
 """Seconds for one file or one pattern; more than any healthy /proc or /sys needs."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_ANSWER = 256 << 20
-_NVML_DEADLINE = 4.6
-"""Seconds for NVML as a whole: more than its reader allows itself, less than a person waits."""
 
 
 class _Files:
@@ -123,60 +121,11 @@ def _taken(buffer: bytearray, at: int, out: list[tuple[dict[str, Any], bytes]]) 
         at = feed + 1 + size
 
 
-class _Beside:
-    """A question asked in a process of its own, which sends the answer's JSON over a pipe when it has it."""
-
-    def __init__(self, ask: Callable[[], dict[str, Any]], deep: bool) -> None:
-        self.deep = deep
-        self._at, self._started = time.time(), time.monotonic()
-        self._from, to = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            code = 1
-            try:
-                os.close(self._from)
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-                with open(to, "wb") as out:  # noqa: PTH123 - a descriptor
-                    out.write(json.dumps(ask()).encode())
-                code = 0
-            finally:
-                os._exit(code)
-        os.close(to)
-
-    def answer(self) -> Answer | None:
-        """What came before the deadline; None where the process broke."""
-        ends = self._started + _NVML_DEADLINE
-        data = bytearray()
-        while (left := ends - time.monotonic()) > 0 and select.select([self._from], [], [], left)[0]:
-            piece = os.read(self._from, 1 << 20)
-            if not piece:
-                self.give_up()
-                seconds = time.monotonic() - self._started
-                return Answer("nvml", bytes(data), at=self._at, seconds=seconds) if data else None
-            data += piece
-        self.give_up()
-        why = f"no answer within {_NVML_DEADLINE:g} s"
-        return Answer("nvml", why=why, at=self._at, seconds=time.monotonic() - self._started)
-
-    def give_up(self) -> None:
-        """Ends it, without waiting for what cannot be ended."""
-        if self._from >= 0:
-            os.close(self._from)
-            self._from = -1
-        for _ in range(20):  # it is about to end by itself, unless it hangs
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-                    time.sleep(0.001)
-                    continue
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, os.WNOHANG)
-
-
 class LiveHost:
-    """This machine. root: where its files are ("" for here; "/host" in a container that has the host's root mounted there)."""
+    """This machine. root: where its files are ("" for here; "/host" in a container that has the host's root mounted there).
+
+    nvml: stands in for NVML (deep, number of the sample; gives its document), in tests.
+    """
 
     live = True
 
@@ -188,7 +137,7 @@ class LiveHost:
         self._running: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], float] | str] = {}
         self._left: list[subprocess.Popen[bytes]] = []
         self._samples: dict[str, int] = {}
-        self._nvml: _Beside | None = None
+        self._begun_nvml: tuple[bool, float, Callable[[], dict[str, Any]]] | None = None
 
     def file(self, path: str, most: int = MOST_BYTES, *, end: bool = False) -> Answer:
         """The beginning of a file, or its end."""
@@ -312,21 +261,24 @@ class LiveHost:
 
     def begin_nvml(self, *, deep: bool = False) -> None:
         """Begins to ask NVML for the first sample, so that it goes on beside the other questions."""
-        if self._ask_nvml is not None and self._nvml is None:
-            self._nvml = _Beside(lambda: self._ask_nvml(deep, 0) if self._ask_nvml is not None else {}, deep)
+        if self._ask_nvml is None and self._begun_nvml is None:
+            from gpuclinic.observe.nvml import begin_nvml
+
+            self._begun_nvml = (deep, time.time(), begin_nvml(deep=deep, root=self._root or None))
 
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:
         """NVML's view of all GPUs."""
-        begun, self._nvml = self._nvml, None
-        if begun is not None and begun.deep == deep and sample == 0:
-            answer = begun.answer()
-            if answer is not None:
-                return answer
-        started, at = time.monotonic(), time.time()
-        if self._ask_nvml is None:
-            return Answer("nvml", why="NVML is not asked here", at=at)
-        document = self._ask_nvml(deep, sample)
-        return Answer("nvml", json.dumps(document).encode(), at=at, seconds=time.monotonic() - started, sample=sample)
+        begun, self._begun_nvml = self._begun_nvml, None
+        at = time.time()
+        if begun is not None and begun[0] == deep and sample == 0:
+            at, document = begun[1], begun[2]()
+        elif self._ask_nvml is not None:
+            document = self._ask_nvml(deep, sample)
+        else:
+            from gpuclinic.observe.nvml import ask_nvml
+
+            document = ask_nvml(deep=deep, sample=sample, root=self._root or None)
+        return Answer("nvml", json.dumps(document).encode(), at=at, seconds=time.time() - at, sample=sample)
 
     def clock(self) -> float:
         """Now."""
@@ -338,8 +290,9 @@ class LiveHost:
 
     def close(self) -> None:
         """Gives up what still runs."""
-        if self._nvml is not None:
-            self._nvml.give_up()
+        if self._begun_nvml is not None:
+            self._begun_nvml[2]()
+            self._begun_nvml = None
         self._files.close()
         for begun in self._running.values():
             if not isinstance(begun, str):

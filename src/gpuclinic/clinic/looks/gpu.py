@@ -26,6 +26,9 @@ def look_at_gpus(host: Asked, wanted: Wanted) -> Seen:
         seen.facts.extend(parse_nvml(Document("nvml", answer.text, name_hint="nvml.json")))
     if any(fact.kind == "gpu" for fact in seen.facts):
         _placed(seen, wanted)
+        for fact in seen.facts:
+            if fact.kind == "gpu" and fact.fields.get("not_asked"):
+                seen.gaps.append(Gap(LOOK, f"GPU {fact.key}: {fact.fields['not_asked']}", required=True))
         return seen
     told = next((f.fields for f in seen.facts if f.kind == "nvml"), {})
     why = _FIXES.get(str(told.get("reason")))
