@@ -300,6 +300,14 @@ def test_environment_keeps_no_secrets(machine: Machine) -> None:
     assert "hf_secret" not in repr(machine.seen(look_at_processes, deep=True).facts)
 
 
+def test_without_gpus_no_process_is_searched(machine: Machine) -> None:
+    machine.process(100, "/usr/bin/python3 train.py", environ="CUDA_VISIBLE_DEVICES=4,5")
+    seen = machine.seen(look_at_processes, deep=True)
+    assert not facts_of(seen, "holder_search")
+    assert not facts_of(seen, "visible_devices")
+    assert not seen.gaps
+
+
 # ---- stuck in the kernel
 
 

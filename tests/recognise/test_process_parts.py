@@ -295,7 +295,7 @@ def test_holder_without_a_process() -> None:
 
 @pytest.mark.parametrize(
     ("names", "role"),
-    [(["/usr/lib/xorg/Xorg"], "display"), (["nvidia-smi"], "monitor"), (["/usr/bin/nvidia-cuda-mps-server"], "daemon"), (["vllm", "python3"], "server"), (["train.py", "python3"], "job"), ([], "job")],
+    [(["/usr/lib/xorg/Xorg"], "display"), (["nvidia-smi"], "monitor"), (["/usr/bin/nvidia-cuda-mps-server"], "daemon"), (["vllm.entrypoints.openai.api_server", "python3"], "server"), (["train.py", "python3"], "job"), ([], "job")],
 )  # fmt: skip
 def test_roles(names: list[str], role: str) -> None:
     assert role_of(names) == role

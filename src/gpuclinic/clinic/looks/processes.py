@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line
+from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent
 from gpuclinic.model import Gap
 from gpuclinic.recognise import process_table as table
 from gpuclinic.recognise.cgroup_paths import owner_of
@@ -42,7 +42,7 @@ def look_at_processes(host: Asked, wanted: Wanted) -> Seen:
     _daemons(host, tasks, seen)
     _sleeping(host, tasks, machine, seen)
     _holders(host, wanted, machine, seen)
-    if wanted.deep:
+    if wanted.deep and _has_gpus(wanted):
         _visible_devices(host, machine, seen)
     else:
         _visible_of_holders(seen)
@@ -139,7 +139,7 @@ def _holders(host: Asked, wanted: Wanted, machine: Machine, seen: Seen) -> None:
         }
         for gpu in wanted.of("gpu")
     }  # fmt: skip
-    if wanted.deep or _needs_search(wanted, on):
+    if (wanted.deep and _has_gpus(wanted)) or _needs_search(wanted, on):
         _search(host, wanted, machine, users, fields, seen)
     for key, use in on.items():
         use["opened_by"] = _opened_by(use, fields)
@@ -193,6 +193,10 @@ def _confirm(host: Asked, wanted: Wanted, holders: dict[int, Raw], gone: list[in
             holders[pid].opens = host.file(f"/proc/{pid}/status", 8192).ok and holders[pid].opens
 
 
+def _has_gpus(wanted: Wanted) -> bool:
+    return bool(wanted.of("gpu")) or any(f.fields.get("is_gpu") for f in wanted.of("pci_device"))
+
+
 def _needs_search(wanted: Wanted, on: dict[str, dict[str, Any]]) -> bool:
     """Memory that nobody accounts for, or GPUs without NVML's word on their processes: then the open devices tell."""
     if any((as_number(use.get("unaccounted_mib")) or 0) > _TELLING_MIB for use in on.values()):
@@ -243,10 +247,12 @@ def _target_matters(links: dict[str, str]) -> bool:
 def _visible_devices(host: Asked, machine: Machine, seen: Seen) -> None:
     """Facts `visible_devices` of processes that name GPUs, whether they hold one or not."""
     holding = {f.fields["pid"] for f in seen.facts if f.kind == "gpu_holder" and f.fields.get("named_by_nvml")}
+    refused = 0
     for path, answer in host.files("/proc/[0-9]*/environ", 1 << 17).items():
         env = table.chosen_environment(answer.data) if answer.ok else {}
         pid = int(path.split("/")[2])
         task = machine.tasks.get(pid)
+        refused += task is not None and not task.kernel_thread and not answer.ok and not is_absent(answer)
         if "CUDA_VISIBLE_DEVICES" not in env or task is None:
             continue
         owner = owner_of(host.file(f"/proc/{pid}/cgroup", 16384).text)
@@ -262,6 +268,10 @@ def _visible_devices(host: Asked, machine: Machine, seen: Seen) -> None:
         when: dict[str, Scalar] = {"age_s": task.age_s(machine.up_s), "holds_gpu": pid in holding}
         given = visible_fields(value, inside=inside, machine=machine)
         seen.fact("visible_devices", str(pid), {**about, **when, **given}, f"/proc/{pid}/environ")
+    if refused:
+        seen.gaps.append(
+            Gap(LOOK, f"the environment of {refused} processes of other users cannot be read; as root it can")
+        )
 
 
 # ---- what is stuck
@@ -315,6 +325,8 @@ def _stuck(host: Asked, pid: int, wanted: Wanted, seen: Seen, *, confirmed: bool
         return
     wchan = first_line(host, f"/proc/{pid}/wchan") or ""
     stack = host.file(f"/proc/{pid}/stack", 16384)
+    if confirmed and wchan in ("", "0") and not stack.ok:
+        seen.gaps.append(Gap(STUCK, "what processes in state D wait for cannot be read; as root it can"))
     waits = waits_for(wchan, stack.text if stack.ok else "")
     since = _since_it_ran(host, pid)
     holders = {f.fields.get("pid") for f in wanted.of("gpu_holder")}

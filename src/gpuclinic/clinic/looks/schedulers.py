@@ -19,7 +19,7 @@ _SLURM = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd
           "/usr/local/slurm/etc", "/opt/slurm/etc", "/cm/shared/apps/slurm/etc/slurm", "/etc/opt/slurm")  # fmt: skip
 _PLUGINS = "/var/lib/kubelet/device-plugins"
 _REGISTRY = "/var/lib/kubelet/plugins_registry"
-_SCONTROL_DEADLINE = 1.5
+_SCONTROL_DEADLINE = 1.0
 _MPS_PIPE = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default place
 
 
