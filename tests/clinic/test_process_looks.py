@@ -316,9 +316,11 @@ def test_a_task_that_waits_in_the_driver_and_one_that_moves(machine: Machine) ->
     machine.process(100, "/usr/bin/python3 train.py", state="D")
     machine.put("proc/100/wchan", "nvidia_unlocked_ioctl")
     assert machine.findings() == {"process.stuck.gpu_driver": "warning"}
-    machine.put(
-        "proc/100/sched", "python3 (100, #threads: 1)\nse.exec_start : 99000000.0\n"
-    )  # ran at 99,000 s, up 100,000 s
+    # interrupts and stolen time make the scheduling clock lag: the uptime of 100,000 s says nothing, another task of that processor does
+    machine.put("proc/100/sched", "python3 (100, #threads: 1)\nse.exec_start : 90000000.0\n")
+    machine.put("proc/1/sched", "systemd (1, #threads: 1)\nse.exec_start : 90000900.0\n")
+    assert machine.findings() == {"process.stuck.gpu_driver": "warning"}
+    machine.put("proc/1/sched", "systemd (1, #threads: 1)\nse.exec_start : 90400000.0\n")
     assert machine.findings() == {"process.stuck.gpu_driver": "critical"}
 
     host = machine.host()

@@ -21,7 +21,10 @@ _WANTED = re.compile(
 
 
 class Task(NamedTuple):
-    """One process as /proc/PID/stat tells it. state: one letter of proc_pid_stat(5). cpu_ticks, start_ticks: in USER_HZ."""
+    """One process as /proc/PID/stat tells it. state: one letter of proc_pid_stat(5). cpu_ticks, start_ticks: in USER_HZ.
+
+    processor: on which it last ran, -1 where that is not told.
+    """
 
     pid: int
     comm: str
@@ -32,6 +35,7 @@ class Task(NamedTuple):
     cpu_ticks: int
     threads: int
     start_ticks: int
+    processor: int = -1
 
     def age_s(self, up_s: float | None) -> float | None:
         """Seconds since it started; up_s: of the machine."""
@@ -49,7 +53,8 @@ def parse_stat(text: str) -> Task | None:
         number, parent = int(pid), int(cells[1])
         in_kernel = bool(int(cells[6]) & _KERNEL_THREAD) or parent == 2 or (number == 2 and comm == "kthreadd")
         ticks, threads, start = int(cells[11]) + int(cells[12]), int(cells[17]), int(cells[19])
-        return Task(number, comm[:64], cells[0][:1], parent, int(cells[3]), in_kernel, ticks, threads, start)
+        processor = int(cells[36]) if len(cells) > 36 else -1
+        return Task(number, comm[:64], cells[0][:1], parent, int(cells[3]), in_kernel, ticks, threads, start, processor)
     except ValueError:
         return None
 
@@ -119,9 +124,22 @@ def hides_others(mounts: str) -> bool:
 
 
 def last_ran_s(sched: str) -> float | None:
-    """When the task last had a processor, in seconds of the scheduler's clock (/proc/PID/sched, se.exec_start in ms)."""
+    """When the task last had a processor (/proc/PID/sched, se.exec_start), in seconds of that processor's own scheduling clock.
+
+    Interrupts and stolen time are left out of that clock, so it stands behind the uptime by an unknown amount: compare it only with
+    the clock of other tasks of the same processor.
+    """
     found = re.search(r"^se\.exec_start\s*:\s*(\d+(?:\.\d+)?)", sched[:4000], re.MULTILINE)
     return float(found[1]) / 1000.0 if found else None
+
+
+def peers_of(pid: int, tasks: Mapping[int, Task], most: int = 48) -> list[int]:
+    """Tasks that last ran on the same processor, the kernel's own first: they run again and again."""
+    mine = tasks.get(pid)
+    if mine is None or mine.processor < 0:
+        return []
+    found = [t for t in tasks.values() if t.processor == mine.processor and t.pid != pid]
+    return [t.pid for t in sorted(found, key=lambda t: (not t.kernel_thread, -t.cpu_ticks))][:most]
 
 
 _STARTERS = frozenset(

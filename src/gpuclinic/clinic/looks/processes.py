@@ -13,13 +13,14 @@ from gpuclinic.recognise.holders import NOT_JOBS, Machine, Raw, holder_fields, p
 from gpuclinic.recognise.wait_channels import waits_for
 
 if TYPE_CHECKING:
-    from gpuclinic.model import Scalar
+    from gpuclinic.model import Fact, Scalar
     from gpuclinic.observe.asking import Asked
 
 LOOK = "process.gpu"
 STUCK = "process.stuck"
 _MOST_HOLDERS = 256
 _MOST_STUCK = 64
+_MOST_TIMED = 8
 _MOST_SEARCHED = 4000
 _TELLING_MIB = 1024
 """Memory without an owner from which on all processes are searched for it; what is a finding the rows say."""
@@ -303,32 +304,43 @@ def _moved(host: Asked, pid: int) -> tuple[int | None, int, str]:
 def look_at_stuck(host: Asked, wanted: Wanted) -> Seen:
     """Facts `stuck_task`: what was in uninterruptible sleep and, a second later, has not run in between."""
     seen = Seen()
-    sleeping = wanted.of("sleeping_task")
+    sleeping = [fact for fact in wanted.of("sleeping_task") if _still(host, fact) is not None]
     if not sleeping:
-        return seen
+        return seen  # what moved since is not worth a second
     first_at = min(float(as_number(f.fields.get("at")) or 0.0) for f in sleeping)
     host.wait(min(1.0, max(0.0, first_at + 1.0 - host.clock())))
-    for fact in sleeping:
-        pid = int(as_number(fact.fields.get("pid")) or 0)
-        switches, sample, state = _moved(host, pid)
-        before = fact.fields.get("switches")
-        confirmed = state == "D" and sample > 0 and switches is not None and switches == before
-        if state != "D" or (sample > 0 and not confirmed):
-            continue
-        _stuck(host, pid, wanted, seen, confirmed=confirmed, seconds=max(0.0, host.clock() - first_at))
+    still = {
+        int(as_number(fact.key) or 0): confirmed for fact in sleeping if (confirmed := _still(host, fact)) is not None
+    }
+    tasks = read_tasks(host) if any(still.values()) else {}
+    seconds = max(0.0, host.clock() - first_at)
+    for pid, confirmed in still.items():
+        _stuck(host, pid, wanted, seen, tasks, seconds if confirmed else 0.0)
     return seen
 
 
-def _stuck(host: Asked, pid: int, wanted: Wanted, seen: Seen, *, confirmed: bool, seconds: float) -> None:
+def _still(host: Asked, fact: Fact) -> bool | None:
+    """A task still sleeps: True it has not run in between, False there is but one sample (a snapshot made by hand); None it does not."""
+    switches, sample, state = _moved(host, int(as_number(fact.key) or 0))
+    if state != "D":
+        return None
+    if sample == 0:
+        return False
+    return True if switches is not None and switches == fact.fields.get("switches") else None
+
+
+def _stuck(host: Asked, pid: int, wanted: Wanted, seen: Seen, tasks: dict[int, table.Task], seconds: float) -> None:
+    """One such task. seconds: for how long it was watched without running, 0 where that is not known."""
     task = table.parse_stat(host.file(f"/proc/{pid}/stat", 1024).text)
     if task is None:
         return
     wchan = first_line(host, f"/proc/{pid}/wchan") or ""
     stack = host.file(f"/proc/{pid}/stack", 16384)
-    if confirmed and wchan in ("", "0") and not stack.ok:
+    if seconds and wchan in ("", "0") and not stack.ok:
         seen.gaps.append(Gap(STUCK, "what processes in state D wait for cannot be read; as root it can"))
     waits = waits_for(wchan, stack.text if stack.ok else "")
-    since = _since_it_ran(host, pid)
+    known = len([f for f in seen.facts if f.kind == "stuck_task"]) < _MOST_TIMED
+    since = _since_it_ran(host, pid, tasks) if seconds and known else None
     holders = {f.fields.get("pid") for f in wanted.of("gpu_holder")}
     command = table.command_line(host.file(f"/proc/{pid}/cmdline", 4096).data)
     seen.fact(
@@ -346,9 +358,9 @@ def _stuck(host: Asked, pid: int, wanted: Wanted, seen: Seen, *, confirmed: bool
             "function": waits.function or "?",
             "wchan": wchan if wchan != "0" else None,
             "stack_known": stack.ok and bool(stack.data),
-            "confirmed": confirmed,
+            "confirmed": seconds > 0,
             "watched_s": round(seconds, 1),
-            "stuck_s": round(max(since or 0.0, seconds if confirmed else 0.0), 1),
+            "stuck_s": round(max(since or 0.0, seconds), 1),
             "holds_gpu": pid in holders,
         },
         f"/proc/{pid}/wchan",
@@ -356,9 +368,10 @@ def _stuck(host: Asked, pid: int, wanted: Wanted, seen: Seen, *, confirmed: bool
     )
 
 
-def _since_it_ran(host: Asked, pid: int) -> float | None:
-    """Seconds since the task last had a processor, where the kernel tells (CONFIG_SCHED_DEBUG)."""
-    answer = host.file(f"/proc/{pid}/sched", 8192)
-    ran = table.last_ran_s(answer.text) if answer.ok else None
-    up = as_number(first_line(host, "/proc/uptime"))
-    return max(0.0, up - ran) if ran is not None and up is not None else None
+def _since_it_ran(host: Asked, pid: int, tasks: dict[int, table.Task]) -> float | None:
+    """At least so many seconds since the task last had a processor: others have run on that processor so much later."""
+    ran = table.last_ran_s(host.file(f"/proc/{pid}/sched", 8192).text)
+    if ran is None:
+        return None
+    others = (table.last_ran_s(host.file(f"/proc/{peer}/sched", 8192).text) for peer in table.peers_of(pid, tasks))
+    return max((other - ran for other in others if other is not None), default=None)
