@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuclinic.diagnose.judge import Sample, judge
+from gpuclinic.knowledge import load_checks
+from gpuclinic.model import Document, Fact
 from gpuclinic.recognise.cgroup_paths import Owner, owner_of
 from gpuclinic.recognise.holders import Machine, Raw, holder_fields, role_of, unaccounted_fields, use_fields
+from gpuclinic.recognise.parsers.nvidia_smi_xml import parse_xml
 from gpuclinic.recognise.process_table import (
     Task,
     chosen_environment,
@@ -361,3 +367,27 @@ def test_hostile_texts_are_survived(text: str) -> None:
     parse_stat(text)
     visible(text, 4)
     waits_for(text[:100], text)
+
+
+def captures() -> list[Path]:
+    shared = Path(os.environ.get("GPUCLINIC_SHARED", "../shared"))
+    return sorted((shared / "data").rglob("*.xml"))
+
+
+def test_real_captures_have_no_memory_without_an_owner() -> None:
+    """Idle GPUs of the public captures: what no process accounts for stays below the row's limits."""
+    if not captures():
+        pytest.skip("no captures (GPUCLINIC_SHARED)")
+    row = next(r for r in load_checks().checks if r.id == "process.gpu.unaccounted_memory")
+    seen = 0
+    for path in captures():
+        facts = parse_xml(Document(path.name, path.read_text(encoding="utf-8", errors="replace")))
+        every = [dict(f.fields) for f in facts if f.kind == "gpu_process"]
+        for gpu in (f for f in facts if f.kind == "gpu"):
+            here = [use for use in every if use.get("gpu_key") == gpu.key]
+            more = {"whole_view": True, "utilization_pct": gpu.fields.get("utilization_pct")}
+            fields = {**unaccounted_fields(gpu.fields, here), **more}
+            seen += "unaccounted_mib" in fields
+            window = [Sample(0.0, [Fact("gpu_use", gpu.key, fields, {}, path.name)])]
+            assert [j for j in judge([row], window) if j.state == "holds"] == [], f"{path.name} {gpu.key}: {fields}"
+    assert seen > 20
