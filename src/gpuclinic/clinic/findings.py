@@ -175,7 +175,12 @@ def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Fi
             continue  # two disks, two ports, two cgroups
         if row is not None and same and any(fnmatch.fnmatchcase(other.id, name) for name in row.implied_by):
             return other
-        if row is None and other.id in rows and other.cause == one.cause and (one.gpu is None or other.gpu == one.gpu):
+        if (
+            row is None
+            and other.id in rows
+            and other.cause == one.cause
+            and one.gpu in (None, other.gpu, other.subject)
+        ):
             return other  # the log tells of what the device itself shows, too
         if (one.id in rows) != (other.id in rows) and _leads_to(other, one):
             return other
