@@ -25,6 +25,10 @@ _HWMON = "/sys/class/hwmon/hwmon*"
 _KINDS = {"temp": ("temperature", "C", 1000.0), "fan": ("fan", "RPM", 1.0), "in": ("voltage", "V", 1000.0)}
 
 
+_GUESSING = ("nct", "it8", "f71", "f81", "w83", "asus", "sch5", "lm7", "acpi")
+"""Super-I/O chips, whose inputs are often not wired: a kernel driver cannot know which, so their alarms prove nothing."""
+
+
 def look_at_power(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
     """Facts `psu` from the firmware's table; refused to ordinary users, which is a gap only where GPUs would need it."""
     seen = Seen()
@@ -99,12 +103,13 @@ def _sensor(folder: str, chip: str, name: str, files: Mapping[str, str]) -> Fact
     low = as_number(files.get(f"{stem}_min")) if kind == "fan" else None
     fault = files.get(f"{stem}_fault") == "1"
     alarm = files.get(f"{stem}_crit_alarm") == "1" or files.get(f"{stem}_emergency_alarm") == "1"
-    over = kind == "temperature" and critical is not None and 30 < critical <= value < 200
-    stopped = kind == "fan" and bool(low) and value == 0 and files.get(f"{stem}_alarm") == "1"
+    trusted = not chip.startswith(_GUESSING)
+    over = trusted and kind == "temperature" and critical is not None and 30 < critical <= value < 200
+    stopped = trusted and kind == "fan" and bool(low) and value == 0 and files.get(f"{stem}_alarm") == "1"
     label = files.get(f"{stem}_label") or stem
     fields: dict[str, Scalar] = {
         "name": f"{chip} {label}"[:80], "value": value, "unit": unit, "type": kind, "chip": chip, "critical": critical,
-        "status": "cr" if over or alarm or stopped else "fault" if fault else "ok", "bad": over or stopped or (alarm and kind == "temperature"),
+        "status": "cr" if over or alarm or stopped else "fault" if fault else "ok", "bad": over or stopped or (trusted and alarm and kind == "temperature"),
     }  # fmt: skip
     where = Where(
         f"{folder}/{name}",
