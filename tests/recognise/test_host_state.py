@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuclinic.model import Fact
+from gpuclinic.model import Fact  # noqa: TC001 - said in signatures
 from gpuclinic.recognise import host_state
 from gpuclinic.recognise.host_limits import process_limits
+from gpuclinic.recognise.process_table import Task
 
 MEMINFO = """MemTotal:       527988000 kB
 MemFree:         8000000 kB
@@ -72,6 +73,24 @@ def test_processor_times() -> None:
     assert fields["steal_s"] == 1.8
     assert fields["iowait_s"] == 3.0
     assert (fields["cpus"], fields["running"], fields["blocked"], fields["load5_per_cpu"]) == (2, 3, 2, 2.46)
+
+
+def test_programs_that_take_processors_are_summed_by_name() -> None:
+    def task(pid: int, comm: str, ticks: int) -> Task:
+        return Task(pid, comm, "S", 1, 1, False, ticks, 1, 100)
+
+    facts = host_state.busy_programs(
+        [
+            task(10, "ceph-osd", 500),
+            task(11, "ceph-osd", 700),
+            task(12, "python", 9999),
+            task(13, "kswapd0", 10),
+            task(14, "kswapd1", 30),
+        ]
+    )
+    assert {fact.key: (fact.fields["processes"], fact.fields["cpu_s"], fact.fields["role"]) for fact in facts} == {
+        "ceph-osd": (2, 12.0, "storage daemon"), "kswapd": (2, 0.4, "memory reclaim"),
+    }  # fmt: skip
 
 
 def test_cgroup_without_the_caches_it_could_give_back() -> None:

@@ -6,14 +6,16 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from gpuclinic.knowledge.busy_programs import role_of
 from gpuclinic.model import Document
 from gpuclinic.recognise.cgroup_paths import owner_of
 from gpuclinic.recognise.making import Making, number, pairs, whole
 from gpuclinic.recognise.parsers.memory import parse_meminfo
 from gpuclinic.recognise.parsers.pressure import parse_pressure
+from gpuclinic.recognise.process_table import TICKS_PER_SECOND, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpuclinic.model import Fact
 
@@ -120,6 +122,26 @@ def cpu_times(stat: str, loadavg: str = "") -> list[Fact]:
             "load5_per_cpu", round(float(making.fields["load5"] or 0) / cpus, 2), "/proc/loadavg", loadavg.strip()
         )
     return [making.fact()]
+
+
+def busy_programs(tasks: Iterable[Task]) -> list[Fact]:
+    """Facts `program_cpu`: processor seconds of programs that are known to take them from jobs, all processes of a name together."""
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        if role_of(task.comm) is not None:
+            found.setdefault(re.sub(r"[/\d_-]*\d$", "", task.comm) or task.comm, []).append(task)
+    out: list[Fact] = []
+    for program, mine in found.items():
+        making = Making("program_cpu", program, "/proc/*/stat")
+        making.put("program", program)
+        making.put("role", role_of(mine[0].comm))
+        making.put("processes", len(mine))
+        making.put("pid_sum", sum(task.pid for task in mine))
+        seconds = round(sum(task.cpu_ticks for task in mine) / TICKS_PER_SECOND, 2)
+        pids = ", ".join(str(task.pid) for task in mine[:8])
+        making.put("cpu_s", seconds, text=f"{program}: {seconds} s of processor time (pid {pids})")
+        out.append(making.fact())
+    return out
 
 
 def cpu_throttling(counts: Mapping[str, str]) -> list[Fact]:

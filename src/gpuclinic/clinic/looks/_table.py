@@ -27,6 +27,7 @@ LOOKS: tuple[Look, ...] = (
     Look("driver.upgrades", "upgrades:look_at_upgrades"),
     Look("host.memory", "host:look_at_memory", sampled=True),
     Look("host.cpu", "host:look_at_cpu", sampled=True),
+    Look("host.neighbours", "host:look_at_neighbours", deep=True, sampled=True),
     Look("host.cgroup", "host:look_at_cgroups", sampled=True),
     Look("host.time", "host:look_at_time"),
     Look("storage.mounts", "storage:look_at_mounts"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.clinic.looks._look import Seen, Wanted
 from gpuclinic.clinic.looks._texts import Texts
 from gpuclinic.recognise import host_state
+from gpuclinic.recognise.process_table import parse_stat
 
 if TYPE_CHECKING:
     from gpuclinic.observe.asking import Asked
@@ -52,6 +53,15 @@ def look_at_cpu(host: Asked, wanted: Wanted) -> Seen:
     if wanted.deep:
         counts = texts.many("/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")
         seen.facts += host_state.cpu_throttling(counts)
+    return seen
+
+
+def look_at_neighbours(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
+    """Facts `program_cpu` of storage daemons, monitors, scanners and the kernel's own threads."""
+    seen = Seen()
+    stats = host.files("/proc/[0-9]*/stat", 1024).values()
+    tasks = [task for answer in stats if answer.ok and (task := parse_stat(answer.text)) is not None]
+    seen.facts += host_state.busy_programs(tasks)
     return seen
 
 
