@@ -124,8 +124,11 @@ def cpu_times(stat: str, loadavg: str = "") -> list[Fact]:
     return [making.fact()]
 
 
-def busy_programs(tasks: Iterable[Task]) -> list[Fact]:
-    """Facts `program_cpu`: processor seconds of programs that are known to take them from jobs, all processes of a name together."""
+def busy_programs(tasks: Iterable[Task], up_s: float | None = None) -> list[Fact]:
+    """Facts `program_cpu`: processor seconds of programs that are known to take them from jobs, all processes of a name together.
+
+    up_s: seconds since boot; with it, cores_average tells how many processors they have taken since they started.
+    """
     found: dict[str, list[Task]] = {}
     for task in tasks:
         if role_of(task.comm) is not None:
@@ -140,6 +143,12 @@ def busy_programs(tasks: Iterable[Task]) -> list[Fact]:
         seconds = round(sum(task.cpu_ticks for task in mine) / TICKS_PER_SECOND, 2)
         pids = ", ".join(str(task.pid) for task in mine[:8])
         making.put("cpu_s", seconds, text=f"{program}: {seconds} s of processor time (pid {pids})")
+        ages = [(task.cpu_ticks / TICKS_PER_SECOND, task.age_s(up_s)) for task in mine]
+        if up_s is not None:
+            shares = [used / age for used, age in ages if age is not None and age > 60]
+            making.put(
+                "cores_average", round(sum(shares), 2), text=f"{program}: {seconds} s of processor time (pid {pids})"
+            )
         out.append(making.fact())
     return out
 
@@ -304,6 +313,7 @@ def cpu_frequency(policies: Mapping[str, str]) -> list[Fact]:
     making.put("governor", governor, f"{shown}/scaling_governor", governor)
     driver = next((held["scaling_driver"] for held in values.values() if held.get("scaling_driver")), None)
     making.put("driver", driver, f"{shown}/scaling_driver", driver or "")
+    making.put("driver", making.fields.get("driver", "unknown"))
     making.put("policies", len(governors))
     # these drivers let the processor choose; their "powersave" is no fixed low clock
     making.put(

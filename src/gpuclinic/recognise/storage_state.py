@@ -155,6 +155,9 @@ def space(mount: Fact, answer: Mapping[str, Any], total_memory_mib: float | None
     making = Making("fs", place, source)
     for name in ("mount", "device", "type", "network", "system", "read_only"):
         making.put(name, mount.fields.get(name))
+    limit = mount.fields.get("size_mib")
+    if mount.fields.get("type") == "tmpfs" and isinstance(limit, float) and 0 < limit < given["size"] / 1048576:
+        given = {**given, **dict.fromkeys(("size", "free", "available"), limit * 1048576)}
     size, available = given["size"] / 1048576, max(0.0, given.get("available", 0) / 1048576)
     used = max(0.0, size - given.get("free", 0) / 1048576)
     text = f"{place}: {size:.0f} MiB, {used:.0f} MiB used, {available:.0f} MiB available"

@@ -30,6 +30,12 @@ _CGROUP_1_FILES = (
     "memory.stat",
 )
 _FREQUENCY_FILES = ("scaling_governor", "scaling_driver", "scaling_max_freq", "cpuinfo_max_freq")
+_CONFIGURED = (
+    "/etc/security/limits.conf",
+    "/etc/security/limits.d/*.conf",
+    "/etc/systemd/system.conf",
+    "/etc/systemd/system.conf.d/*.conf",
+)
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
 _MOST_PROCESSES = 32
 
@@ -126,7 +132,7 @@ def _folders(cgroup: str) -> set[str]:
 
 def look_at_limits(host: Asked, wanted: Wanted) -> Seen:
     """Facts `limit` (ours, of services that start jobs, of processes on GPUs) and `kernel_table`."""
-    from gpuclinic.recognise.host_limits import process_limits
+    from gpuclinic.recognise.host_limits import configured_limits, process_limits
 
     seen = Seen()
     texts = Texts(host, seen, "host.limits")
@@ -143,6 +149,8 @@ def look_at_limits(host: Asked, wanted: Wanted) -> Seen:
             seen.facts += process_limits(
                 texts.one(f"/proc/{pid}/limits") or "", service, f"/proc/{pid}/limits", int(pid)
             )
+    for path, text in texts.many(*_CONFIGURED, most=1 << 16).items():
+        seen.facts += configured_limits(text, path)
     for fact in wanted.of("gpu_process")[:_MOST_PROCESSES]:
         pid_ = fact.fields.get("pid")
         if isinstance(pid_, int):
@@ -164,8 +172,11 @@ def look_at_settings(host: Asked, wanted: Wanted) -> Seen:
         texts.many(*(f"/sys/kernel/mm/transparent_hugepage/{n}" for n in ("enabled", "defrag")))
     )
     # one policy in ten: a server has one for each of hundreds of processors, all set alike
-    policies = (f"/sys/devices/system/cpu/cpufreq/policy*0/{name}" for name in _FREQUENCY_FILES)
-    seen.facts += host_state.cpu_frequency(texts.many(*policies))
+    for place in ("/sys/devices/system/cpu/cpufreq/policy*0", "/sys/devices/system/cpu/cpu*0/cpufreq"):
+        frequency = host_state.cpu_frequency(texts.many(*(f"{place}/{name}" for name in _FREQUENCY_FILES), most=256))
+        if frequency:
+            seen.facts += frequency
+            break
     seen.facts += host_state.numa_nodes(
         texts.many("/sys/devices/system/node/node*/meminfo", "/sys/devices/system/node/node*/cpulist")
     )
@@ -173,7 +184,7 @@ def look_at_settings(host: Asked, wanted: Wanted) -> Seen:
     return seen
 
 
-def look_at_time(host: Asked, wanted: Wanted) -> Seen:
+def look_at_time(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
     """Fact `time_sync`, by what keeps the clock here."""
     from gpuclinic.recognise.making import Making
 
@@ -191,7 +202,7 @@ def look_at_time(host: Asked, wanted: Wanted) -> Seen:
         making.put("synchronised", True)
         making.put("last_h", round((host.clock() - when) / 3600, 1))
         seen.facts.append(making.fact())
-    elif wanted.deep or not host.live:
-        answer = host.command("timedatectl", "show", deadline=2.0)
+    elif not host.live or host.stat("/run/systemd/system").ok:
+        answer = host.command("timedatectl", "show", deadline=1.0)
         seen.facts += host_state.timedatectl(answer.text) if answer.ok else []
     return seen

@@ -10,6 +10,7 @@ from gpuclinic.model import Gap
 from gpuclinic.recognise import process_table as table
 from gpuclinic.recognise.cgroup_paths import owner_of
 from gpuclinic.recognise.holders import NOT_JOBS, Machine, Raw, holder_fields, program_names, use_fields, visible_fields
+from gpuclinic.recognise.host_state import busy_programs
 from gpuclinic.recognise.wait_channels import waits_for
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def look_at_processes(host: Asked, wanted: Wanted) -> Seen:
     seen.fact(
         "process_count", "host", {**table.counts(tasks.values()), "whole_view": machine.whole_view}, "/proc/*/stat"
     )
+    seen.facts += busy_programs(tasks.values(), as_number(first_line(host, "/proc/uptime")))
     _daemons(host, tasks, seen)
     _sleeping(host, tasks, machine, seen)
     _holders(host, wanted, machine, seen)
