@@ -1,0 +1,90 @@
+"""How a machine came to be booted: the finding with its time, planned reboots and old ones silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuclinic.clinic.looks import Wanted
+from gpuclinic.clinic.looks.boots import look_at_boots
+from gpuclinic.clinic.looks.kernel_log import look_at_earlier_logs, look_at_kernel_log
+from gpuclinic.diagnose.judge import Sample, judge
+from gpuclinic.knowledge import load_checks
+from made_snapshots import TAKEN, Made, boot, shutdown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [row for row in load_checks().checks if row.look == "kernel.boots"]
+
+
+def judged(made: Made) -> dict[str, str | None]:
+    seen = look_at_boots(made.host(), Wanted())
+    return {one.row.id: one.severity for one in judge(ROWS, [Sample(0.0, seen.facts)]) if one.state == "holds"}
+
+
+def machine(folder: Path, up_s: float, wtmp: bytes = b"") -> Made:
+    made = Made(folder).put("/proc/uptime", f"{up_s} 1.0\n")
+    return made.put("/var/log/wtmp", wtmp) if wtmp else made
+
+
+@pytest.mark.parametrize(
+    ("up_s", "clean", "expected"),
+    [(3600, True, {}), (3600, False, {"kernel.reboot.unexpected": "warning"}), (3 * 86400, False, {"kernel.reboot.unexpected": "info"}), (30 * 86400, False, {})],
+)  # fmt: skip
+def test_by_age_and_shutdown(tmp_path: Path, up_s: int, clean: bool, expected: dict[str, str]) -> None:
+    now = int(TAKEN)
+    started = now - up_s
+    wtmp = boot(started - 99_999) + shutdown(started - 88_888) + boot(started - 77_777)
+    wtmp += (shutdown(started - 60) if clean else b"") + boot(started)
+    assert judged(machine(tmp_path / "s", up_s, wtmp)) == expected
+
+
+def test_a_panic_on_record_names_the_crash(tmp_path: Path) -> None:
+    now = int(TAKEN)
+    made = machine(tmp_path / "s", 3600, shutdown(now - 90_000) + boot(now - 80_000) + boot(now - 3600))
+    made.put(
+        f"/var/lib/systemd/pstore/{now - 3700}/dmesg.txt",
+        "Panic#1 Part1\n<0>[76000.1] Kernel panic - not syncing: hung_task: blocked tasks\n",
+    )
+    seen = look_at_boots(made.host(), Wanted())
+    latest = next(f for f in seen.facts if f.kind == "restart" and f.fields["latest"])
+    assert latest.fields["how"] == "panic"
+    assert any("Kernel panic" in data.decode() for _, data in seen.texts)
+
+
+def test_without_login_records_the_journal_tells(tmp_path: Path) -> None:
+    name = "journalctl-b-1-n-40-o-short-iso-no-pager-q.txt"
+    made = machine(tmp_path / "s", 3600).command(
+        name, "2026-11-30T10:59:00+0000 n1 systemd[1]: Reached target System Reboot.\n"
+    )
+    assert judged(made) == {}
+    made.command(name, "2026-11-30T10:20:00+0000 n1 systemd[1]: Started session-99.scope.\n")
+    assert judged(made) == {"kernel.reboot.unexpected": "warning"}
+
+
+def test_nothing_known_is_nothing_said(tmp_path: Path) -> None:
+    assert judged(machine(tmp_path / "s", 3600)) == {}
+
+
+def test_rotated_logs_are_read_newest_first(tmp_path: Path) -> None:
+    import gzip
+
+    made = machine(tmp_path / "s", 3600)
+    made.put("/var/log/kern.log", "a\n").put("/var/log/kern.log.1", "b\n").put(
+        "/var/log/kern.log.2.gz", gzip.compress(b"c\n")
+    )
+    made.put("/var/log/kern.log.3.gz", b"no gzip").put("/var/log/kern.log.bak", "z\n")
+    seen = look_at_earlier_logs(made.host(), Wanted())
+    assert seen.texts == [
+        ("/var/log/kern.log", b"a\n"),
+        ("/var/log/kern.log.1", b"b\n"),
+        ("/var/log/kern.log.2.gz", b"c\n"),
+    ]
+    assert ["kern.log.3.gz" in gap.why for gap in seen.gaps] == [True]
+
+
+def test_no_log_at_all_is_a_gap_with_a_fix(tmp_path: Path) -> None:
+    seen = look_at_kernel_log(machine(tmp_path / "s", 3600).host(), Wanted())
+    assert [(gap.check, bool(gap.fix)) for gap in seen.gaps] == [("kernel.log", True)]
