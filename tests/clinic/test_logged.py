@@ -143,6 +143,22 @@ def test_a_cause_is_as_grave_as_what_came_of_it() -> None:
     assert found[0].severity == "critical"
 
 
+def test_the_echo_of_a_kill_at_a_limit_is_no_graver() -> None:
+    found = told(
+        kmsg(
+            (
+                100,
+                "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job,task_memcg=/job,task=python,pid=15988,uid=0",
+            ),
+            (
+                100,
+                "Memory cgroup out of memory: Killed process 15988 (python) total-vm:53636kB, anon-rss:43648kB, file-rss:5780kB",
+            ),
+        )
+    )
+    assert {f.severity for f in found} == {"info"}
+
+
 def _corrected(count: int, apart: float) -> str:
     lines = [
         (100 + n * apart, "pcieport 0000:50:01.0: AER: Corrected error message received from 0000:54:00.0")

@@ -34,6 +34,8 @@ _SLACK = 60.0
 _MILDER_FOR = 10.0
 """So many times as long as it is fresh, a fault is told one step milder; then it is history."""
 _DRIVER_LOADED = "nvrm.loaded"
+_OF_DEVICES = ("hw.", "driver.", "storage.")
+"""What came of a fault makes it graver where a device is out of order then; the echo of a killed process does not."""
 
 
 class Now(msgspec.Struct, frozen=True):
@@ -122,7 +124,8 @@ def _finding(
         its = _row_for(other) if _behind(other) is candidate and other.cause != candidate.cause else None
         if its is not None and its.severity != "none":
             behind.add(its.id)
-            severity = _worse(severity, _severity(other, its, _last_seen(other, now), now, loaded))
+            if other.cause.startswith(_OF_DEVICES):
+                severity = _worse(severity, _severity(other, its, _last_seen(other, now), now, loaded))
     return Finding(
         id=row.id, severity=severity, component=row.component, subject=cause.gpu or (str(cause.pid) if cause.pid else "host"),
         title=(row.title_zh if lang == "zh" else row.title_en) or cause.title, detail=cause.explanation, cause=cause.id,
