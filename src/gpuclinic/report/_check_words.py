@@ -18,8 +18,8 @@ EN: dict[str, str] = {
     "info": "INFO",
     "now": "DO NOW",
     "then": "If that is not enough, in this order",
-    "expected": "{observed} {unit}, expected {expected}",
-    "observed": "{observed} {unit}",
+    "expected": "{observed}, expected {expected}",
+    "observed": "{observed}",
     "implies": "This explains also: {ids}",
     "cause": "cause {cause}",
     "not_looked": "Not looked at",
@@ -54,8 +54,8 @@ ZH: dict[str, str] = {
     "info": "提示",
     "now": "立即处理",
     "then": "若仍未解决，依次执行",
-    "expected": "实际 {observed} {unit}，应为 {expected}",
-    "observed": "实际 {observed} {unit}",
+    "expected": "实际 {observed}，应为 {expected}",
+    "observed": "实际 {observed}",
     "implies": "同时解释了：{ids}",
     "cause": "原因 {cause}",
     "not_looked": "未能检查",
@@ -74,6 +74,26 @@ ZH: dict[str, str] = {
     "list.deep": "仅 --deep 时检查",
     "list.checks": "可能发现的问题",
 }
+
+
+UNITS_ZH: dict[str, str] = {
+    "GPUs": "块 GPU", "GPUs expected": "块 GPU（应有）", "GPUs in the inventory": "块 GPU（资产清单）", "MiB since boot": "MiB（开机以来）",
+    "NVSwitches": "个 NVSwitch", "PCIe generation": "代 PCIe", "banks without spare rows": "个 bank 无备用行", "bit errors per bit": "（误码率）",
+    "bytes": "字节", "clients": "个客户端", "disks": "块盘", "errors": "个错误", "files": "个文件", "instances": "个实例", "jobs": "个作业",
+    "lanes": "lane", "links": "条链路", "ms since boot": "ms（开机以来）", "packets": "个包", "packets since boot": "个包（开机以来）",
+    "pages": "页", "periods": "个周期", "processes": "个进程", "processes and threads": "个进程和线程",
+    "processes since boot": "个进程（开机以来）", "processors": "个处理器", "readings": "个读数", "replays": "次重放", "requests": "个请求",
+    "requests since mounting": "个请求（挂载以来）", "rows": "行", "s": "秒",
+    "s since boot": "秒（开机以来）", "s since it started": "秒（启动以来）",
+    "s without an answer": "秒无应答", "segments since boot": "个报文段（开机以来）", "servers": "台服务器", "since boot": "（开机以来）",
+    "tasks": "个任务", "times": "次", "times since boot": "次（开机以来）", "zombies": "个僵尸进程",
+}  # fmt: skip
+"""Units that are words; symbols (MiB, W, °C, Gb/s) stay as they are. A test looks that every row's unit is here or a symbol."""
+
+
+def unit_words(unit: str, lang: str) -> str:
+    """A unit in a language."""
+    return UNITS_ZH.get(unit, unit) if lang == "zh" else unit
 
 
 def check_words(lang: str) -> dict[str, str]:

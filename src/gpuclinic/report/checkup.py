@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.report._check_words import check_words
+from gpuclinic.report._check_words import check_words, unit_words
 from gpuclinic.report._layout import columns
 from gpuclinic.report._page import Page
 from gpuclinic.report._view import place
@@ -80,7 +80,7 @@ def _finding(page: Page, finding: Finding, w: dict[str, str], *, verbose: bool) 
         _BOLD,
     )
     about = [f"[{finding.id}]"]
-    measured = _measured(finding, w)
+    measured = _measured(finding, w, page.lang)
     if measured:
         about.insert(0, measured)
     if finding.gpu and finding.gpu not in finding.title:
@@ -114,15 +114,21 @@ def _finding(page: Page, finding: Finding, w: dict[str, str], *, verbose: bool) 
             page.command(step.get("command", ""), indent + "   ")
 
 
-def _measured(finding: Finding, w: dict[str, str]) -> str:
-    if not finding.observed or finding.observed.get("value") is None:
+def _measured(finding: Finding, w: dict[str, str], lang: str) -> str:
+    """What was measured and what is right; nothing where the title has said it already."""
+    value = finding.observed.get("value") if finding.observed else None
+    if finding.observed is None or value is None or isinstance(value, bool):
         return ""
-    values = {"observed": finding.observed["value"], "unit": finding.observed.get("unit") or ""}
-    if finding.expected and finding.expected.get("value") is not None:
-        return (
-            w["expected"].format(expected=finding.expected["value"], **values).replace(" ,", ",").replace(" ，", "，")
-        )
-    return w["observed"].format(**values).strip()
+    if isinstance(value, str) and value in finding.title:
+        return ""
+    unit = unit_words(str(finding.observed.get("unit") or ""), lang)
+    observed = f"{value} {unit}".strip()
+    wanted = finding.expected.get("value") if finding.expected else None
+    return (
+        w["observed"].format(observed=observed)
+        if wanted is None
+        else w["expected"].format(observed=observed, expected=wanted)
+    )
 
 
 def _note(page: Page, finding: Finding, w: dict[str, str]) -> None:

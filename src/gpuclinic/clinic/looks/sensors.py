@@ -107,9 +107,10 @@ def _sensor(folder: str, chip: str, name: str, files: Mapping[str, str]) -> Fact
     over = trusted and kind == "temperature" and critical is not None and 30 < critical <= value < 200
     stopped = trusted and kind == "fan" and bool(low) and value == 0 and files.get(f"{stem}_alarm") == "1"
     label = files.get(f"{stem}_label") or stem
+    bad = over or stopped or (trusted and alarm and kind == "temperature")
     fields: dict[str, Scalar] = {
         "name": f"{chip} {label}"[:80], "value": value, "unit": unit, "type": kind, "chip": chip, "critical": critical,
-        "status": "cr" if over or alarm or stopped else "fault" if fault else "ok", "bad": over or stopped or (trusted and alarm and kind == "temperature"),
+        "status": "cr" if over or alarm or stopped else "fault" if fault else "ok", "bad": bad,
     }  # fmt: skip
     where = Where(
         f"{folder}/{name}",
