@@ -96,7 +96,8 @@ def _steps(
             )
 
     own = action_step(candidate.action) if candidate.action and candidate.action != info.action else None
-    if own is not None and own.risk == "none":
+    advised = candidate.action == "none" and any(s.texts.get("command") for s in best[:1])
+    if own is not None and own.risk == "none" and not advised:  # "nothing has to be repaired" goes behind a command to give
         add(fill(getattr(own, suffix), values), own.command, own.risk, values)
     for support in best[:2]:
         places = {**values, **support.groups}

@@ -30,6 +30,10 @@ _VICTIM = ("oom.killed", "oom.killed_global", "oom.killed_memcg", "oom.global", 
 _UNIT_SAYS = ("systemd.", "oomd.", "systemd.oom_unit")
 _APPLICATION_XIDS = frozenset({"13", "31", "43", "45", "68", "69", "109"})
 """Xids of the process that is named in them (NVIDIA's catalogue: application errors and their clean-up)."""
+_OWN_CGROUP = re.compile(
+    r"docker|libpod|cri-?o|containerd|kubepods|/job_\d+|/(?!user@|session)[\w@.-]+\.service(?:/|$)"
+)
+"""Cgroups of one container, job or service; a login session or a user's slice holds many processes that have nothing to do with one another."""
 _UID = re.compile(r"\bUID:(\d+)|,uid=(\d+)|\bUID (\d+)|of user (\d+) |\bouid=(\d+)| uid (\d+) ")
 _UNIT = re.compile(r"([\w@.:\\-]+\.(?:service|scope|slice))\b")
 
@@ -75,10 +79,12 @@ class Subject(msgspec.Struct):
 def narrow(reading: Reading, subject: Subject) -> Reading:
     """The reading without what befell others and without what lies outside the time that is asked about."""
     signals = [_on_the_clock(s, subject) for s in reading.signals]
+    facts = [_fact_on_the_clock(f, subject) for f in reading.facts]
     victims = _victims(signals)
-    signals = [s for s in signals if _about(s, victims, subject)]
+    owners = _owners(signals, victims)
+    signals = [s for s in signals if _about(s, victims, owners, subject)]
     signals = _without_other_logs(signals, subject)
-    latest = _latest_death(signals, victims, reading.facts, subject)
+    latest = _latest_death(signals, victims, facts, subject)
     signals = [s for s in signals if _in_time(s, victims, latest, subject)]
     counts: dict[str, int] = {}
     for signal in signals:
@@ -88,7 +94,9 @@ def narrow(reading: Reading, subject: Subject) -> Reading:
             counts[name] = max(
                 count, reading.counts.get(name, 0)
             )  # nothing of it was dropped: storms keep their number
-    facts = [f for f in reading.facts if _fact_about(f, subject)]
+    facts = [f for f in facts if _fact_about(f, subject)]
+    if _others_kills(facts, subject):
+        facts = [_without_kills(f) if f.kind == "cgroup" and f.source in subject.live else f for f in facts]
     return msgspec.structs.replace(reading, signals=signals, facts=facts, counts=counts)
 
 
@@ -107,6 +115,14 @@ def _on_the_clock(signal: Signal, subject: Subject) -> Signal:
     if stamp.yearless and subject.now:
         seconds = _nearest_year(seconds, subject.now)
     return msgspec.structs.replace(signal, time=Stamp(seconds, zoned=True, earliest=stamp.earliest))
+
+
+def _fact_on_the_clock(fact: Fact, subject: Subject) -> Fact:
+    """The time of a death that a tool of this machine gave in local time."""
+    stamp = fact.time
+    if fact.kind != "death" or stamp is None or stamp.zoned or fact.source not in subject.live:
+        return fact
+    return msgspec.structs.replace(fact, time=Stamp(stamp.seconds - subject.offset, zoned=True))
 
 
 def _nearest_year(seconds: float, now: float) -> float:
@@ -145,7 +161,18 @@ def _victims(signals: Iterable[Signal]) -> dict[int, int]:
     return out
 
 
-def _about(signal: Signal, victims: dict[int, int], subject: Subject) -> bool:
+def _owners(signals: Iterable[Signal], victims: dict[int, int]) -> dict[int, int]:
+    """Victim → the user it belonged to, from whichever line names one."""
+    out: dict[int, int] = {}
+    for signal in signals:
+        found = _UID.search(signal.where.text) if signal.order in victims else None
+        uid = next((g for g in found.groups() if g), None) if found else None
+        if uid is not None:
+            out.setdefault(victims[signal.order], int(uid))
+    return out
+
+
+def _about(signal: Signal, victims: dict[int, int], owners: dict[int, int], subject: Subject) -> bool:
     """The line concerns the process or job, or the machine as a whole."""
     victim = victims.get(signal.order)
     if victim is not None:
@@ -155,8 +182,7 @@ def _about(signal: Signal, victims: dict[int, int], subject: Subject) -> bool:
                 or _names_its_cgroup(signal, subject)
                 or (not subject.pids and not _places(subject))
             )
-        found = _UID.search(signal.where.text)
-        uid = next((int(g) for g in found.groups() if g), None) if found else None
+        uid = owners.get(victim)
         return subject.uid is None or uid is None or uid == subject.uid
     if not subject.named:
         return True
@@ -177,7 +203,10 @@ def _places(subject: Subject) -> set[str]:
 
 def _names_its_cgroup(signal: Signal, subject: Subject) -> bool:
     text = signal.where.text.lower()
-    if any(len(path) > 4 and re.search(re.escape(path) + r"(?![\w.-])", text) for path in subject.cgroups):
+    cgroups = (
+        subject.cgroups if subject.asked == "job" else {path for path in subject.cgroups if _OWN_CGROUP.search(path)}
+    )
+    if any(len(path) > 4 and re.search(re.escape(path) + r"(?![\w.-])", text) for path in cgroups):
         return True
     if any(f"job_{job}" in text for job in subject.jobs):
         return True
@@ -260,10 +289,27 @@ def _in_time(signal: Signal, victims: dict[int, int], latest: float | None, subj
     return True
 
 
+def _others_kills(facts: list[Fact], subject: Subject) -> bool:
+    """The kills that a cgroup counts tell nothing of the process: it lives, it died of something else, or the kernel log would name it."""
+    if subject.asked != "pid":
+        return False
+    log = any(f.kind == "looked" and f.fields.get("kernel_log") for f in facts)
+    other = any(f.kind == "death" and f.fields.get("pid") == subject.pid and f.fields.get("signal") != 9 for f in facts)
+    return subject.alive or log or other
+
+
+def _without_kills(fact: Fact) -> Fact:
+    return msgspec.structs.replace(
+        fact, fields={k: v for k, v in fact.fields.items() if k not in ("oom_kill_count", "oom_count")}
+    )
+
+
 def _fact_about(fact: Fact, subject: Subject) -> bool:
     """Facts of processes, jobs and containers only of those asked about; all others."""
     if fact.kind in ("death", "core_dump", "asked_process", "kernel_stack", "process", "accounted_process"):
-        pid = fact.fields.get("pid")
+        pid, uid = fact.fields.get("pid"), fact.fields.get("uid")
+        if fact.kind == "death" and not subject.named and subject.uid is not None and uid not in (None, subject.uid):
+            return False
         if (
             fact.kind == "death"
             and fact.time is not None

@@ -190,6 +190,11 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "services:parse_services",
     ),
+    Entry(
+        "core dumps",
+        (r"^\s*PID: \d+ \([^)]*\)\s*$", r"^TIME\s+PID\s+UID\s+GID\s+SIG\s+COREFILE"),
+        "core_dumps:parse_core_dumps",
+    ),
     Entry("unit file", (r"^\[Service\]\s*$",), "services:parse_unit_file"),
     Entry(
         "package history",
