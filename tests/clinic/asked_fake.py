@@ -19,7 +19,7 @@ class FakeAsked:
     def __init__(
         self, files: dict[str, Any] | None = None, commands: dict[str, str] | None = None, *, live: bool = True
     ) -> None:
-        self.label, self.live = "node17", live
+        self.label, self.live, self.now = "node17", live, NOW
         self.asked: list[str] = []
         self._files: dict[str, Any] = {
             "/proc/uptime": f"{UP} 1.0\n",
@@ -83,7 +83,7 @@ class FakeAsked:
         return self.nvml_answer
 
     def clock(self) -> float:
-        return NOW
+        return self.now
 
     def wait(self, seconds: float) -> None:
         pass

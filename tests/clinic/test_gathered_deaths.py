@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
-from clinic.asked_fake import NOW, FakeAsked, kmsg
+from clinic.asked_fake import NOW, UP, FakeAsked, kmsg
 from gpuclinic.clinic import Answer, examine
 from gpuclinic.clinic.gathering import Question, gather, parse_job, parse_moment
 from gpuclinic.model import UserError
 from gpuclinic.observe import Places
+from gpuclinic.observe.asking import Answer as GivenAnswer
+from gpuclinic.observe.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PID = 41822
 MINUTES_AGO = "2026-03-02T03:58:00"
@@ -358,3 +364,61 @@ def test_words_for_jobs_and_times() -> None:
     for text in ("", "soon", "25:00", "2026-13-01", "-1"):
         with pytest.raises(UserError):
             parse_moment(text, NOW)
+
+
+def nvml(power_w: float, busy: int) -> GivenAnswer:
+    """One H100 that the process holds, and its record of another that ended."""
+    device = {
+        "index": 0, "name": "NVIDIA H100 80GB HBM3", "bus_id": "0000:9a:00.0", "uuid": "GPU-1",
+        "values": {"utilization_pct": busy, "power_w": power_w, "power_limit_w": 700.0}, "errors": {}, "hung": None,
+        "processes": [{"pid": PID, "type": "C", "memory_mib": 61000}],
+        "accounting": [{"pid": PID + 1, "running": False, "memory_peak_mib": 70123, "time_ms": 5000}],
+    }  # fmt: skip
+    document = {
+        "gpuclinic_nvml": 1, "library": "libnvidia-ml.so.1", "init": {"code": 0}, "system": {"driver_version": "550.90.07"}, "count": 1,
+        "devices": [device], "calls": {}, "stuck": [],
+    }  # fmt: skip
+    return GivenAnswer("nvml", json.dumps(document).encode())
+
+
+class Working(FakeAsked):
+    """A machine on which the process uses the CPU between two looks."""
+
+    def wait(self, seconds: float) -> None:
+        self._files[f"/proc/{PID}/stat"] = STAT.format(pid=PID, state="R", ticks=5 + round(100 * seconds))
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("power_w", "outcome", "cause"), [(118.0, "cause", "net.collective_timeout"), (640.0, "nothing_wrong", None)]
+)
+def test_progress_of_the_gpu_against_its_power(power_w: float, outcome: str, cause: str | None) -> None:
+    host = Working(living("R"))
+    host.nvml_answer = nvml(power_w, 100)
+    answer = ask(host, pid=PID)
+    assert (answer.outcome, answer.causes[0].id if answer.causes else None) == (outcome, cause)
+    assert "GPU 100 % busy" in answer.notes[0]
+
+
+def test_the_drivers_record_of_a_dead_process() -> None:
+    host = FakeAsked()
+    host.nvml_answer = nvml(90.0, 0)
+    answer = ask(host, pid=PID + 1)
+    assert any("70123 MiB" in note for note in answer.notes)
+    assert any("nvidia-smi -am 1" in item["command"] for item in ask(host, pid=PID + 2).missing)
+
+
+def test_a_snapshot_answers_the_same_question(tmp_path: Path) -> None:
+    (tmp_path / "root/proc").mkdir(parents=True)
+    (tmp_path / "root/proc/uptime").write_text(f"{UP} 1.0\n")
+    (tmp_path / "commands").mkdir()
+    wall = "".join(
+        f"2026-03-02T03:58:00,000000+00:00 {line}\n" for line in lines_about(PID, OOM) + lines_about(PID + 1, SEGFAULT)
+    )
+    (tmp_path / "commands/dmesg-time-format-iso.txt").write_text(wall)
+    (tmp_path / "snapshot.json").write_text(json.dumps({"time": "2026-03-02T04:00:00Z"}))
+    for pid, cause in ((PID, "host.oom_killer"), (PID + 1, "process.segfault"), (PID + 2, "process.killed")):
+        gathered = gather(Snapshot(tmp_path), Question(pid=pid))
+        gathered.snapshot = True
+        answer = examine(Places([str(tmp_path)]), "en", None, gathered)
+        assert [(c.id, c.pid) for c in answer.causes][:1] == [(cause, pid)], [r.kind for r in answer.read]

@@ -41,6 +41,7 @@ class Answer(msgspec.Struct):
     timeline: list[dict[str, Any]] = []
     notes: list[str] = []
     asked: dict[str, Any] = {}
+    boot_id: str | None = None
 
 
 def fill(template: str, values: dict[str, Any]) -> str:
@@ -97,7 +98,9 @@ def _steps(
 
     own = action_step(candidate.action) if candidate.action and candidate.action != info.action else None
     advised = candidate.action == "none" and any(s.texts.get("command") for s in best[:1])
-    if own is not None and own.risk == "none" and not advised:  # "nothing has to be repaired" goes behind a command to give
+    if (
+        own is not None and own.risk == "none" and not advised
+    ):  # "nothing has to be repaired" goes behind a command to give
         add(fill(getattr(own, suffix), values), own.command, own.risk, values)
     for support in best[:2]:
         places = {**values, **support.groups}

@@ -20,12 +20,14 @@ _OUTSIDE = ("process.killed",)
 """Causes of which somebody is the author whom only a record could name."""
 _PROVEN = 0.9
 _KERNEL_LOG = re.compile(r"journalctl -k|dmesg")
+_KERNEL_FILE = re.compile(r"dmesg|kmsg|kern\.log|journalctl-k")
 _OF_THE_SENDER = frozenset({"audit", "run", "accounting"})
 
 
 def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
     """Completes the answer; decides between "nothing wrong" and "not enough evidence" by what the process itself shows."""
     subject = gathered.subject
+    answer.host, answer.boot_id = answer.host or gathered.host, gathered.boot_id
     answer.asked = {
         k: v for k, v in (("pid", subject.pid), ("since", subject.since), ("until", subject.until)) if v is not None
     }
@@ -51,11 +53,7 @@ def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
 
 def looked_in_files(read: list[ReadItem]) -> Fact:
     """Whether a kernel log was among the files of a snapshot."""
-    logs = [
-        item
-        for item in read
-        if item.kind in ("kernel log", "dmesg") or item.path.endswith(("kmsg", "dmesg.txt", "kern.log"))
-    ]
+    logs = [item for item in read if item.kind == "kernel log" or _KERNEL_FILE.search(item.path)]
     place = Where(logs[0].path if logs else "", None, "kernel log: " + ("read" if logs else "not read"))
     return Fact("looked", "logs", {"kernel_log": bool(logs)}, {"": place}, place.source)
 

@@ -18,7 +18,8 @@ _EARLY = 5.0
 _LATE = 90.0
 """Clocks and logs lag: seconds around a span that still belong to it."""
 _ONE_INCIDENT = 600.0
-"""Deaths this close together are told as one incident."""
+_ONE_CASCADE = 120.0
+"""Deaths this close together are told as one: lines about a process asked for; of whatever died last, those of its neighbours."""
 _MACHINE_BEFORE = 86400.0
 _OF_A_VICTIM = (
     "oom.", "earlyoom.kill", "kernel.segfault", "kernel.trap", "kernel.illegal_instruction", "kernel.audit_abend", "coredump.", "kill.",
@@ -279,7 +280,7 @@ def _in_time(signal: Signal, victims: dict[int, int], latest: float | None, subj
         return False
     if subject.began is not None and signal.order in victims and moment < subject.began - _EARLY:
         return False
-    if signal.order in victims and latest is not None and moment < latest - _ONE_INCIDENT:
+    if signal.order in victims and latest is not None and moment < latest - (_ONE_INCIDENT if subject.named else _ONE_CASCADE):
         return False
     if subject.ended is not None and moment > subject.ended + _ONE_INCIDENT:
         return False
@@ -306,7 +307,7 @@ def _without_kills(fact: Fact) -> Fact:
 
 def _fact_about(fact: Fact, subject: Subject) -> bool:
     """Facts of processes, jobs and containers only of those asked about; all others."""
-    if fact.kind in ("death", "core_dump", "asked_process", "kernel_stack", "process", "accounted_process"):
+    if fact.kind in ("death", "core_dump", "asked_process", "kernel_stack", "process", "gpu_accounting"):
         pid, uid = fact.fields.get("pid"), fact.fields.get("uid")
         if fact.kind == "death" and not subject.named and subject.uid is not None and uid not in (None, subject.uid):
             return False

@@ -1,4 +1,4 @@
-"""Records of ended processes: the kernel's accounting file, the audit log's kill calls, the driver's accounting of dead GPU processes."""
+"""Records of ended processes: the kernel's accounting file, the audit log's kill calls."""
 
 from __future__ import annotations
 
@@ -70,28 +70,3 @@ def audit_lines(text: str, pids: set[int]) -> str:
         line for line in text.splitlines() if (e := _EVENT.search(line)) and e[1] in events and e[1] in deadly | abends
     ]
     return "\n".join(kept) + "\n" if kept else ""
-
-
-def parse_gpu_accounting(text: str, source: str, pids: set[int]) -> list[Fact]:
-    """Facts `accounted_process` from nvidia-smi --query-accounted-apps (bus id, pid, GPU and memory use, peak memory, time)."""
-    from gpuclinic.recognise.identity import pci_address
-
-    facts: list[Fact] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 6 or not cells[1].isdecimal() or (pids and int(cells[1]) not in pids):
-            continue
-        fields = {
-            "pid": int(cells[1]), "bus_id": pci_address(cells[0]), "utilization_pct": _number(cells[2]),
-            "max_memory_mib": _number(cells[4]), "time_ms": _number(cells[5]),
-        }  # fmt: skip
-        where = Where(source, number, line.strip()[:500])
-        facts.append(
-            Fact("accounted_process", cells[1], {k: v for k, v in fields.items() if v is not None}, {"": where}, source)
-        )
-    return facts
-
-
-def _number(text: str) -> float | None:
-    found = re.match(r"\d+(?:\.\d+)?", text)
-    return float(found[0]) if found else None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _STAT = re.compile(r"^(?P<pid>\d+) \((?P<name>.*)\) (?P<state>[A-Za-z]) (?P<rest>[-\d ]+)", re.DOTALL)
+_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 _PAGE_KIB = 4
 _PYTHON = re.compile(r"python|torchrun|deepspeed|ray::|vllm|sglang|accelerate|pt_main_thread", re.IGNORECASE)
 STATES = {
@@ -48,9 +49,10 @@ def parse_stat(text: str) -> Stat | None:
     found = _STAT.match(text)
     if found is None:
         return None
-    rest = [int(part) for part in found["rest"].split()]
-    if len(rest) < 21:
+    parts = found["rest"].split()
+    if len(parts) < 21 or not all(_NUMBER.fullmatch(part) for part in parts):
         return None
+    rest = [int(part) for part in parts]
     return Stat(
         int(found["pid"]), found["name"], found["state"], rest[0], rest[10], rest[11], rest[16], rest[18], rest[20], rest[5],
         rest[48] if len(rest) > 48 else 0,

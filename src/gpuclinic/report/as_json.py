@@ -34,7 +34,7 @@ def envelope(kind: str, lang: str, host: str | None = None, boot_id: str | None 
 
 def why_json(answer: Answer) -> str:
     """An answer of `why`."""
-    body = envelope("why", answer.lang, answer.host)
+    body = envelope("why", answer.lang, answer.host, answer.boot_id)
     body["outcome"] = answer.outcome
     body["causes"] = [_cause(c) for c in answer.causes]
     body["fingerprint"] = answer.fingerprint

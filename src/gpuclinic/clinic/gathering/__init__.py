@@ -37,6 +37,9 @@ def gather(host: Asked, question: Question) -> Gathered:
         pids=set(), units=set(), cgroups=set(), containers=set(), jobs=set(), mine=set(), others=set(), live=set(),
     )  # fmt: skip
     gathered = Gathered(subject, [], [], [], [], [])
+    name, boot_id = host.file("/proc/sys/kernel/hostname", 256), host.file("/proc/sys/kernel/random/boot_id", 64)
+    gathered.host = (name.line if name.ok else None) or host.label
+    gathered.boot_id = boot_id.line if boot_id.ok else None
     since = _since(question, now, boot)
     if host.live:
         _start(host, question, since)

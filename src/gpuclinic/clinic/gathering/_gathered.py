@@ -19,7 +19,7 @@ MOST_TEXT = 8 << 20
 class Gathered(msgspec.Struct):
     """texts: (name as shown, bytes). wanted: ids of records that would have told more (knowledge/data/records.toml).
 
-    snapshot: the files that are read beside are this machine's own.
+    host, boot_id: of the machine that was asked. snapshot: the files that are read beside are this machine's own.
     words: sentences about the process that is asked about, as (id, values), for reports.
     """
 
@@ -30,6 +30,8 @@ class Gathered(msgspec.Struct):
     wanted: list[str] = []
     words: list[tuple[str, dict[str, Scalar]]] = []
     snapshot: bool = False
+    host: str | None = None
+    boot_id: str | None = None
 
     def text(self, shown: str, answer: Answer, wanted: str = "") -> bool:
         """Takes a text; a refusal (not an absence) becomes "not read, because ..." and a wish for the record that it hides."""

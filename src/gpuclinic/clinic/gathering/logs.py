@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from gpuclinic.observe.asking import Asked
 
 DEADLINE = 4.0
-_DMESG = ("dmesg", "--time-format=iso")
 _SYSLOGS = re.compile(
     r"(?:kern\.log|syslog|messages|auth\.log|secure|daemon\.log|user\.log)(?:[.-]\d+)?(?:\.(?:gz|xz|bz2|zst))?"
 )
@@ -98,7 +97,7 @@ def _ring(host: Asked, gathered: Gathered) -> bool:
     if ring.ok and ring.data:
         gathered.texts.append(("/dev/kmsg", ring.data))
         return True
-    for argv in (_DMESG, ("dmesg",)):
+    for argv in (("dmesg", "--raw"), ("dmesg",)):
         answer = host.command(*argv, deadline=2.0, most=MOST_TEXT)
         if answer.ok and answer.data.strip():
             gathered.texts.append((" ".join(argv), answer.data))

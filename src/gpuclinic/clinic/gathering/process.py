@@ -36,6 +36,8 @@ _TICKS = 100
 """Clock ticks a second in /proc (USER_HZ), the same on all Linux machines of today."""
 _MOST_THREADS = 2000
 _GPU_BUSY = 5.0
+_NO_REFUSAL = frozenset({None, "ok", "no_devices", "no_device_nodes", "library_missing", "bindings_missing"})
+"""Reasons of the fact `nvml` for which there is nothing to be seen, rather than something that was kept from us."""
 
 
 class _Seen(msgspec.Struct):
@@ -360,20 +362,18 @@ def _gpus(host: Asked, gathered: Gathered, fields: dict[str, Scalar], places: di
     places["gpu_utilization_pct"] = text
 
 
-def gpu_facts(host: Asked, gathered: Gathered) -> list[Fact]:
-    """What NVML tells, else nothing; a machine without it is no refusal."""
+def gpu_facts(host: Asked, gathered: Gathered, *, deep: bool = False) -> list[Fact]:
+    """What NVML tells, else nothing; a machine without it is no refusal. deep: with its accounting of ended processes."""
     from gpuclinic.model import Document
 
-    answer = host.nvml()
+    answer = host.nvml(deep=deep)
     if not answer.ok or not answer.data:
         return []
-    try:
-        from gpuclinic.recognise.parsers.nvml import parse_nvml
-    except ImportError:
-        return []
-    facts: list[Fact] = parse_nvml(Document("nvml", answer.text, name_hint="nvml.json"))
+    from gpuclinic.recognise.parsers.nvml import parse_nvml
+
+    facts = parse_nvml(Document("nvml", answer.text, name_hint="nvml.json"))
     told = next((f for f in facts if f.kind == "nvml"), None)
-    if told is not None and told.fields.get("reason") in ("hung", "no_permission", "mismatch", "driver_not_loaded"):
+    if told is not None and told.fields.get("reason") not in _NO_REFUSAL:
         gathered.not_read.append(NotRead("NVML", str(told.fields.get("error") or told.fields.get("reason"))))
     return facts
 

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.gathering._gathered import absent
-from gpuclinic.recognise.death_records import audit_lines, parse_accounting, parse_gpu_accounting
+from gpuclinic.clinic.gathering.process import gpu_facts
+from gpuclinic.recognise.death_records import audit_lines, parse_accounting
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
@@ -18,17 +19,12 @@ _ACCOUNT_BYTES = 16 << 20
 _AUDIT = "/var/log/audit/audit.log"
 _AUDIT_BYTES = 8 << 20
 _CRASHES = ("/var/crash", "/var/spool/abrt", "/var/lib/systemd/coredump", "/var/lib/apport/coredump")
-_GPU_ACCOUNTS = (
-    "nvidia-smi",
-    "--query-accounted-apps=gpu_bus_id,pid,gpu_util,mem_util,max_memory_usage,time",
-    "--format=csv,noheader,nounits",
-)
 _DEADLINE = 3.0
 
 
 def commands(question: Question, since: float) -> list[tuple[str, ...]]:
     """The programs that will be asked."""
-    return [*_coredumps(question, since), _GPU_ACCOUNTS]
+    return _coredumps(question, since)
 
 
 def _coredumps(question: Question, since: float) -> list[tuple[str, ...]]:
@@ -110,11 +106,22 @@ def _audit(host: Asked, gathered: Gathered) -> None:
 
 
 def _gpu_accounting(host: Asked, gathered: Gathered) -> None:
-    answer = host.command(*_GPU_ACCOUNTS, deadline=_DEADLINE, most=1 << 20)
-    if answer.ok and answer.data:
-        found = parse_gpu_accounting(answer.text, " ".join(_GPU_ACCOUNTS[:2]), gathered.subject.pids)
-        gathered.facts += found
-        if not found and gathered.subject.gone:
-            gathered.want("gpu_accounting")
-    elif not absent(answer):
-        gathered.refused("nvidia-smi --query-accounted-apps", answer.why or "no answer")
+    """The driver's record of the dead process, where accounting mode is on."""
+    if not gathered.subject.gone or gathered.subject.pid_unused:
+        return
+    facts = gpu_facts(host, gathered, deep=True)
+    mine = [f for f in facts if f.kind == "gpu_accounting" and f.fields.get("pid") in gathered.subject.pids]
+    gathered.facts += mine
+    for fact in mine:
+        gathered.words.append(
+            (
+                "gpu_accounted",
+                {
+                    "pid": fact.fields.get("pid"),
+                    "gpu": fact.fields.get("gpu_index"),
+                    "mib": fact.fields.get("memory_peak_mib"),
+                },
+            )
+        )
+    if not mine and any(f.kind == "gpu" for f in facts):
+        gathered.want("gpu_accounting")
