@@ -155,3 +155,38 @@ def test_a_closed_pipe_makes_no_noise() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
     assert b"Traceback" not in done.stderr
     assert b"BrokenPipe" not in done.stderr
+
+
+def test_a_running_process_is_asked_about() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    found = answer("--pid", str(process.pid))
+    process.kill()
+    process.wait()
+    assert found["outcome"] == "nothing_wrong"
+    assert found["asked"] == {"pid": process.pid}
+    assert str(process.pid) in found["notes"][0]
+    assert found["host"]
+
+
+def test_a_span_of_this_machine_beside_files(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(KERNEL + "\n")
+    found = answer("--since", "1s", str(tmp_path / "train.log"))
+    assert found["causes"][0]["id"] == "hw.gpu.fallen_off_bus"
+    assert set(found["asked"]) == {"since"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--pid", "0"],
+        ["--pid", "x"],
+        ["--pid", "1", "--job", "2"],
+        ["--job", "a;b"],
+        ["--since", "soon"],
+        ["--since", "1h", "--until", "2h"],
+    ],
+)
+def test_questions_that_make_no_sense(arguments: list[str]) -> None:
+    done = run("why", *arguments)
+    assert done.returncode == 64
+    assert done.stderr.count(b"\n") == 1
