@@ -21,6 +21,8 @@ _OUTSIDE = ("process.killed",)
 _PROVEN = 0.9
 _KERNEL_LOG = re.compile(r"journalctl -k|dmesg")
 _KERNEL_FILE = re.compile(r"dmesg|kmsg|kern\.log|journalctl-k")
+_FIRST = ("kernel_log", "journal", "other_user", "scheduler", "containers", "kubernetes", "stacks")
+"""Records that exist and only have to be read come before those that would have to be kept from now on."""
 _OF_THE_SENDER = frozenset({"audit", "run", "accounting"})
 
 
@@ -47,6 +49,7 @@ def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
             answer.missing = []
     if any(f.kind == "looked" and f.fields.get("kernel_log") for f in reading.facts):
         answer.missing = [item for item in answer.missing if not _KERNEL_LOG.match(item["command"])]
+    wanted.sort(key=lambda name: name not in _FIRST)
     told = {item["command"] for item in answer.missing}
     answer.missing = [item for item in wished(wanted, answer.lang) if item["command"] not in told] + answer.missing
 

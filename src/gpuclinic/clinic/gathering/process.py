@@ -110,6 +110,8 @@ def _gone(host: Asked, pid: int, gathered: Gathered) -> None:
         fields["unused"] = f"the newest pid of this boot is {newest}"
         gathered.words.append(("unused", {"pid": pid, "newest": newest}))
     gathered.subject.pid_unused = "unused" in fields
+    if not gathered.subject.pid_unused:
+        gathered.words.append(("gone", {"pid": pid}))
     mounts = host.file("/proc/mounts", 1 << 18).text
     if (
         re.search(r"^proc /proc proc \S*hidepid=(?:[124]|invisible|noaccess|ptraceable)", mounts, re.MULTILINE)
