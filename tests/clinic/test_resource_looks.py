@@ -272,6 +272,35 @@ def test_an_empty_machine_gives_no_finding_and_no_gap(tmp_path: Path) -> None:
     assert seen.gaps == []
 
 
+def test_names_are_asked_of_dns_only_with_deep_and_only_our_own(tmp_path: Path) -> None:
+    class Resolver(Server):
+        label = "node17"
+
+        def command(self, *argv: str, deadline: float = 2.0, most: int = 1 << 20) -> Answer:
+            return Answer(" ".join(argv), why="status 2", code=2)
+
+    server(tmp_path)
+    facts = look_at(Server(tmp_path, {})).facts
+    host = Resolver(tmp_path, {})
+    host.label = "node17"
+    assert network_look.look_at_resolution(host, Wanted(facts=facts)).facts == []
+    asked = network_look.look_at_resolution(host, Wanted(deep=True, facts=facts)).facts
+    assert [fact.fields["resolved"] for fact in asked] == [False]
+    host.label = "elsewhere"
+    assert network_look.look_at_resolution(host, Wanted(deep=True, facts=facts)).facts == []
+
+
+def test_limits_that_files_set_for_all(tmp_path: Path) -> None:
+    changed = {
+        "etc/security/limits.conf": "* soft nofile 1024\n* hard nofile 4096\nroot hard nofile 99\n",
+        "etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=64K\n",
+    }
+    assert found(look_at(server(tmp_path, changed)).facts) == {
+        "host.limits.open_files": "info",
+        "host.limits.locked_memory": "info",
+    }
+
+
 def test_ports_of_a_healthy_h100_server(tmp_path: Path) -> None:
     archive = Path(os.environ.get("GPUCLINIC_SHARED", "../shared")) / "data/gpud/sys-class-infiniband-h100.tar.gz"
     if not archive.is_file():

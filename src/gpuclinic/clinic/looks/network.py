@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.looks._look import Seen, Wanted
 from gpuclinic.clinic.looks._texts import Texts
+from gpuclinic.model import Gap
 from gpuclinic.recognise import network_state
 from gpuclinic.recognise.host_state import table
 
@@ -89,10 +90,15 @@ def look_at_names(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
 
 
 def look_at_resolution(host: Asked, wanted: Wanted) -> Seen:
-    """Fact `resolution`: whether this machine's own name resolves, DNS included."""
+    """Fact `resolution`: whether this machine's own name resolves, DNS included; so only where --deep was given."""
     seen = Seen()
+    if not wanted.deep:
+        seen.gaps.append(Gap("network.resolution", "whether the own name resolves is asked of DNS with --deep only"))
+        return seen
     for fact in wanted.of("own_name"):
         name = str(fact.fields.get("name"))
+        if host.live and name.partition(".")[0] != host.label.partition(".")[0]:
+            continue  # files of another machine are looked at here: our resolver is not its
         if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,250}", name):
             answer = host.command("getent", "ahostsv4", name, deadline=5.0)
             if answer.ok or answer.code is not None or str(answer.why).startswith("no answer"):
