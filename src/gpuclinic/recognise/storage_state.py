@@ -106,11 +106,14 @@ def mounts(table: str, fstab: str = "") -> list[Fact]:
 
 
 def of_files(found: list[Fact]) -> list[Fact]:
-    """The mounts that hold files: none of the kernel's own views, no packed images, no container layers but the root's."""
-    return [
-        fact for fact in found
-        if fact.fields.get("network") or (fact.fields["type"] in LOCAL_TYPES and (fact.fields["type"] != "overlay" or fact.key == "/"))
-    ]  # fmt: skip
+    """The mounts that hold files: none of the kernel's own views, no packed images, no layers and secrets of containers."""
+    out: list[Fact] = []
+    for fact in found:
+        kind = fact.fields["type"]
+        small = (kind == "overlay" and fact.key != "/") or (kind == "tmpfs" and fact.key not in _MEMORY_MOUNTS)
+        if fact.fields.get("network") or (kind in LOCAL_TYPES and not small):
+            out.append(fact)
+    return out
 
 
 def server_of(device: str) -> str:
