@@ -280,7 +280,11 @@ def _in_time(signal: Signal, victims: dict[int, int], latest: float | None, subj
         return False
     if subject.began is not None and signal.order in victims and moment < subject.began - _EARLY:
         return False
-    if signal.order in victims and latest is not None and moment < latest - (_ONE_INCIDENT if subject.named else _ONE_CASCADE):
+    if (
+        signal.order in victims
+        and latest is not None
+        and moment < latest - (_ONE_INCIDENT if subject.named else _ONE_CASCADE)
+    ):
         return False
     if subject.ended is not None and moment > subject.ended + _ONE_INCIDENT:
         return False
