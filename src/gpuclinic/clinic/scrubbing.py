@@ -9,7 +9,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from gpuclinic.knowledge import DATA
-from gpuclinic.observe.archives import DAMAGE, Budget, buffered, compression, decompressed
+from gpuclinic.observe.archives import DAMAGE, Budget, buffered, compression, decompressed, problem_of
 from gpuclinic.recognise.secrets import HIDDEN, mask
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Scrubber:
         try:
             stream = decompressed(buffered(io.BytesIO(data)), kind, len(data), Budget())
             plain = _up_to(stream, _MOST_UNPACKED)
+            if not plain and problem_of(stream) is not None:
+                raise OSError(problem_of(stream))
             inner = self.data(name, plain) if compression(plain[:16]) is None else b""
             return _packed_again(inner, kind)
         except (*DAMAGE, ImportError) as problem:

@@ -86,10 +86,11 @@ class RecordingHost:
 
     def files(self, pattern: str, most: int = 1 << 16) -> dict[str, Answer]:
         """All files that a pattern names."""
-        at = self._inner.clock()
+        asked = self._inner.clock()
         over = self._over(f"files {pattern}")
         found = {pattern: over} if over is not None else self._inner.files(pattern, most)
         seconds = max((one.seconds for one in found.values()), default=0.0)
+        at = next((one.at for one in found.values()), asked)
         answer = Answer(f"files {pattern}", at=at, seconds=seconds)
         self._keep(Noted("files", pattern, answer, more={"most": most}, of=found))
         return found
@@ -195,9 +196,9 @@ class _Store:
         elif noted.path:
             line["path"] = self._words(noted.path)
         line |= {name: value for name, value in noted.more.items() if value is not False}
-        line["at"] = round(noted.answer.at, 6)
+        line["at"] = noted.answer.at
         if noted.answer.seconds:
-            line["seconds"] = round(noted.answer.seconds, 4)
+            line["seconds"] = noted.answer.seconds
         self._result(line, noted.answer)
         if noted.left_out:
             line["left_out"] = noted.left_out

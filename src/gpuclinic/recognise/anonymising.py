@@ -32,6 +32,8 @@ def plain_words(kind: str) -> frozenset[str]:
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
+_LIKE_A_DEVICE = re.compile(r"(?i)(?:gpu|nic|cpu|node|rank|numa|eth|ib|nvme|cuda)(\d{1,3})")
+"""Hosts called as tools call devices: gpu3 stands only where a host stands, gpu03 is not GPU03."""
 _FQDN = rf"({_NAME}(?:\.[\w.-]{{1,120}})?)"
 _STAMP = r"(?:[A-Z][a-z]{2} +\d{1,2} [\d:.]{8,15}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{8,21}Z?)"
 _HOSTS: tuple[re.Pattern[str], ...] = (
@@ -79,8 +81,8 @@ _SHAPES = re.compile(
     r"|(?P<v4>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d))"
     r"|(?P<home>/(?:home|Users)/[a-z_][\w.-]{1,31}(?:/[^\s\"'`:,;<>()\[\]{}|&\\]{0,400})?)"
 )
-_TOKEN = re.compile(r"\\[nrtbf](?=[A-Za-z0-9_])|[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
-_PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
+_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
+_ESCAPED = re.compile(r"(\\(?:[nrtbf]|u[0-9a-f]{4}))")
 _SPLIT = re.compile(r"([._-]+)")
 
 
@@ -103,6 +105,8 @@ class Anonymiser:
 
     def learn(self, name: str, text: str) -> None:
         """Takes the names out of a text. name: where it lies ("root/etc/hosts"), which tells what some texts are."""
+        if text.lstrip()[:1] in ("{", "["):
+            text = _ESCAPED.sub("\n", text)
         if name.endswith(("/etc/hostname", "/kernel/hostname", "commands/hostname.txt")):
             self._host(text.strip())
         elif name.endswith("/etc/hosts"):
@@ -159,10 +163,13 @@ class Anonymiser:
         if name.lower() in ("localhost", "ip6-localhost", "ip6-loopback", "kernel") or name.lower().startswith("ip6-"):
             return
         new = self._new("host", name.lower(), "node")
-        if name.lower() in plain_words("name") or len(name) < 4:
+        device = _LIKE_A_DEVICE.fullmatch(name)
+        if name.lower() in plain_words("name") or len(name) < 4 or (device and len(device[1]) < 2):
             self._places[name] = new
         else:
             self._learnt(name, new)
+            if name.lower() != name or not device:
+                self._learnt(name.lower(), new)
 
     def _domain(self, given: str) -> None:
         domain = given.strip(".").lower()
@@ -232,18 +239,19 @@ class Anonymiser:
     # the replacing
 
     def text(self, text: str) -> str:
-        """The text with everything replaced."""
+        """The text with everything replaced; in JSON what stands behind an escaped line feed is a line, too."""
+        if text.lstrip()[:1] in ("{", "[") and "\\" in text:
+            return "".join(piece if at % 2 else self._plain(piece) for at, piece in enumerate(_ESCAPED.split(text)))
+        return self._plain(text)
+
+    def _plain(self, text: str) -> str:
         text = _SHAPES.sub(self._shape, text)
         for domain, new in self._domains.items():
-            text = (
-                re.sub(rf"(?i)(?<=[.\s@=\"'/]){re.escape(domain)}(?![\w-])", new, text)
-                if domain in text.lower()
-                else text
-            )
+            if domain in text.lower():
+                text = re.sub(rf"(?i)(?<![\w-]){re.escape(domain)}(?![\w-])", new, text)
         for name, new in self._places.items():
             text = self._in_place(name, new, text)
-        escaped = text.lstrip()[:1] in ("{", "[") and "\\" in text
-        return (_TOKEN if escaped else _PLAIN_TOKEN).sub(self._token, text)
+        return _TOKEN.sub(self._token, text)
 
     def _in_place(self, name: str, new: str, text: str) -> str:
         """A host's name that is also a word, where a host's name stands."""
@@ -380,7 +388,9 @@ class Anonymiser:
 
     def _found(self, token: str) -> str:
         """A token that is a name, or of whose parts one is ("dgx-03-ib0", "dgx-03.site")."""
-        new = self._words.get(token) or self._words.get(token.lower())
+        new = self._words.get(token)
+        if new is None and not _LIKE_A_DEVICE.fullmatch(token):
+            new = self._words.get(token.lower())
         if new is not None:
             return new
         parts = _SPLIT.split(token)

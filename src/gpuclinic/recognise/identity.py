@@ -113,7 +113,7 @@ _RAY_FILE = re.compile(
     r"(?:^|/)(?:python-core-)?worker-[0-9a-f]{20,}(?:-[0-9a-f]{8})?[-_](?P<pid>\d{2,8})\.(?:out|err|log)$"
 )
 _HOST_PART = re.compile(
-    r"(?:^|[-_.])(?P<host>(?:node|host|gpu|cn|gn|ng|dgx|hgx|compute|worker|server|srv|ip|n|c|g)(?:[-_]?[a-z0-9]+)*?[-_]?\d{1,5})"
+    r"(?:^|[-_.])(?P<host>(?:node|host|gpu|cn|gn|ng|dgx|hgx|compute|worker|server|srv|ip|n|c|g)[a-z0-9]*?(?:[-_][a-z0-9]+?)*?(?<=\d))"
     r"(?=$|[-_.](?:log|txt|out|err|dmesg|kern|journal|syslog|messages|nvidia|rank|stdout|stderr|tar|json|gz)|\.[a-z]{2,4}$)",
     re.IGNORECASE,
 )

@@ -1,0 +1,84 @@
+"""Whole servers, fake but complete: check and why on the capture equal what the server gave, with and without its names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+server_of = pytest.importorskip("fakes.server", reason="the fake server is not here")
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CODE = "from gpuclinic.cli.main import entry; entry()"
+FAULTS = [
+    [],
+    ["lost:3"],
+    ["lost:3", "remap_pending:1"],
+    ["ecc_ue:2"],
+    ["module_mismatch"],
+    ["no_driver"],
+    ["pcie_width:1:8"],
+]
+
+
+def _run(server: Any, *arguments: str) -> dict[str, Any]:
+    """The JSON of a command on the server, or on an archive; what depends on the moment of asking is left out."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *arguments, "--json"],
+        capture_output=True,
+        env={**os.environ, **server.env},
+        timeout=120,
+    )
+    assert b"Traceback" not in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return {name: value for name, value in found.items() if name not in ("time", "seconds")}
+
+
+def _capture(server: Any, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, "capture", *arguments],
+        capture_output=True,
+        env={**os.environ, **server.env},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("faults", FAULTS, ids=lambda faults: "+".join(faults) or "healthy")
+def test_check_gives_the_same_from_the_archive(tmp_path: Path, faults: list[str]) -> None:
+    server = server_of.build_server(tmp_path / "server", "h100-sxm", 8, faults=faults)
+    live = _run(server, "check")
+    _capture(server, "-o", str(tmp_path / "a.tar.gz"))
+    assert _run(server, "check", "--host", str(tmp_path / "a.tar.gz")) == live
+
+
+def test_check_gives_the_same_without_names(tmp_path: Path) -> None:
+    server = server_of.build_server(tmp_path / "server", "h100-sxm", 8, faults=["lost:3", "remap_pending:1"])
+    live = _run(server, "check")
+    mapping = tmp_path / "names.json"
+    _capture(server, "-o", str(tmp_path / "a.tar.gz"), "--anonymise", "--mapping", str(mapping))
+    there = _run(server, "check", "--host", str(tmp_path / "a.tar.gz"))
+    names = json.loads(mapping.read_text())
+    assert there["host"] == names[live["host"]]
+    text = json.dumps(live)
+    for old, new in sorted(names.items(), key=lambda pair: -len(pair[0])):
+        text = text.replace(old, new)
+    assert there["findings"] == json.loads(text)["findings"]
+    assert there["not_looked_at"] == json.loads(text)["not_looked_at"]
+
+
+def test_samples_are_replayed(tmp_path: Path) -> None:
+    """Counters that grow are seen to grow in the archive, too."""
+    server = server_of.build_server(tmp_path / "server", "h100-sxm", 2)
+    _capture(server, "-o", str(tmp_path / "a.tar.gz"), "--seconds", "2")
+    first = _run(server, "check", "--host", str(tmp_path / "a.tar.gz"))
+    again = _run(server, "check", "--host", str(tmp_path / "a.tar.gz"))
+    assert first == again
+    assert first["verdict"] == "ok"
