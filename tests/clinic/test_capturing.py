@@ -15,6 +15,7 @@ from gpuclinic.clinic.capturing import Captured, CaptureOptions, capture, write_
 from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, as_recorded, check
 from gpuclinic.clinic.scrubbing import Scrubber, masked
 from gpuclinic.observe import Places
+from gpuclinic.observe.replay import Replay
 from gpuclinic.observe.snapshot import open_snapshot
 from gpuclinic.recognise.anonymising import Anonymiser
 from gpuclinic.report.as_json import check_json, why_json
@@ -144,7 +145,8 @@ def test_the_archive_is_no_larger_than_asked_for_and_says_what_is_missing(tmp_pa
     assert [one["what"] for one in left_out] == ["root/var/log/syslog"]
     (tmp_path / "a.tar.gz").write_bytes(out.getvalue())
     replay = open_snapshot(tmp_path / "a.tar.gz")
-    assert "left out" in (replay.file("/var/log/syslog", 8 << 20, end=True).why or "")
+    assert isinstance(replay, Replay)
+    assert "left out" in (dict(replay.texts())["root/var/log/syslog"].why or "")
     assert json.loads(_members(tmp_path / "a.tar.gz")["snapshot.json"])["left_out"] == left_out
     replay.close()
 
@@ -212,14 +214,14 @@ def test_the_archive_holds_no_way_out(tmp_path: Path) -> None:
     """Files of odd names come back under harmless ones."""
     folder = _snapshot(tmp_path / "s")
 
-    def gather(host: Asked, since: float) -> None:
+    def gather(host: Asked) -> None:
         host.file("/../../etc/passwd")
         host.file("/a\nb")
         host.file("/" + "x" * 300)
         (folder / "root" / "odd\\na\tme").write_text("odd")
         assert host.file("/odd\\na\tme").ok
 
-    made = capture(open_snapshot(folder), CaptureOptions(check=CheckOptions()), gather)
+    made = capture(open_snapshot(folder), CaptureOptions(check=CheckOptions()), more=gather)
     out = io.BytesIO()
     write_capture(made, out, ".tar", 1 << 24)
     out.seek(0)

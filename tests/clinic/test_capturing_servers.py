@@ -82,3 +82,21 @@ def test_samples_are_replayed(tmp_path: Path) -> None:
     again = _run(server, "check", "--host", str(tmp_path / "a.tar.gz"))
     assert first == again
     assert first["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("faults", FAULTS[:4], ids=lambda faults: "+".join(faults) or "healthy")
+def test_why_gives_the_same_from_the_archive(tmp_path: Path, faults: list[str]) -> None:
+    server = server_of.build_server(tmp_path / "server", "h100-sxm", 8, faults=faults)
+    live = _run(server, "why", "--live")
+    _capture(server, "-o", str(tmp_path / "a.tar.gz"))
+    there = _run(server, "why", str(tmp_path / "a.tar.gz"))
+    assert there == live
+    assert (live["outcome"] == "cause") == bool(faults)
+    mapping = tmp_path / "names.json"
+    _capture(server, "-o", str(tmp_path / "b.tar.gz"), "--anonymise", "--mapping", str(mapping))
+    text = json.dumps(live)
+    for old, new in sorted(json.loads(mapping.read_text()).items(), key=lambda pair: -len(pair[0])):
+        text = text.replace(old, new)
+    named = _run(server, "why", str(tmp_path / "b.tar.gz"))
+    assert named["causes"] == json.loads(text)["causes"]
+    assert named["outcome"] == live["outcome"]

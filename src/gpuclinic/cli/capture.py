@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import argparse
 
     from gpuclinic.clinic.capturing import Captured
+    from gpuclinic.clinic.gathering import Question
+    from gpuclinic.observe.asking import Asked
     from gpuclinic.recognise.anonymising import Anonymiser
 
 _LEFT_OUT_SHOWN = 12
@@ -31,16 +33,17 @@ def run_capture(options: argparse.Namespace) -> int:
     ending = _ending(options.output)
     anonymiser = _anonymiser(options)
     lang = chosen_language(options)
+    most = bytes_of(options.max_size)
+    host = host_of(options)
     wanted = CaptureOptions(
         check=CheckOptions(
             deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
             expect_gpus=options.expect_gpus, psu_watts=options.psu_watts, lang=lang,
         ),
-        since_s=seconds_of(options.since), most=bytes_of(options.max_size), longest_s=options.max_time, anonymiser=anonymiser,
+        question=_question(options, host), most=most, longest_s=options.max_time, anonymiser=anonymiser,
         as_root=is_root(),
     )  # fmt: skip
     progress = looking_at() if sys.stderr is not None and sys.stderr.isatty() else None
-    host = host_of(options)
     try:
         captured = capture(host, wanted, progress=progress)
     finally:
@@ -64,16 +67,18 @@ def run_capture(options: argparse.Namespace) -> int:
     return EXIT_DONE if captured.read_anything else EXIT_UNKNOWN
 
 
-def seconds_of(text: str) -> float:
-    """Seconds of "2h", "30m", "1d", "90" (seconds).
+def _question(options: argparse.Namespace, host: Asked) -> Question:
+    """What `why` would be asked here: this user's recent deaths, or all since a moment."""
+    from gpuclinic.clinic.capturing import recorded_question
+    from gpuclinic.clinic.gathering import Question, parse_moment
+    from gpuclinic.observe.replay import Replay
 
-    >>> seconds_of("2h"), seconds_of("90")
-    (7200.0, 90.0)
-    """
-    found = re.fullmatch(r"(\d{1,7}(?:\.\d+)?)\s?([smhdw]?)", text.strip().lower())
-    if not found:
-        raise UserError(f"--since: no such time: {text} (2h, 30m, 1d)")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[found[2]]
+    since = parse_moment(options.since, host.clock()) if options.since else None
+    if isinstance(host, Replay):
+        return recorded_question(host, Question(since=since))
+    if not host.live:
+        return Question(since=since)
+    return Question(since=since, uid=os.getuid() or None, home=str(Path.home()), folder=str(Path.cwd()))
 
 
 def bytes_of(text: str) -> int:

@@ -161,7 +161,9 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
         description="Examines this server as `check` does and packs every answer and the logs into one archive, secrets masked.",
     )  # fmt: skip
     capture.add_argument("-o", "--output", metavar="FILE", help="archive (.tar.gz .tar.xz .tar), a folder, or -")
-    capture.add_argument("--since", default="2h", metavar="TIME", help="logs of so long: 2h, 30m, 1d (default: 2h)")
+    capture.add_argument(
+        "--since", metavar="TIME", help="logs from then on: 2h, 30m, today, 04:00 (default: a day, as why looks back)"
+    )
     capture.add_argument("--deep", action="store_true", help="look harder, as check --deep does")
     capture.add_argument(
         "--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)"

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from gpuclinic.clinic import Answer
     from gpuclinic.clinic.gathering import Gathered
+    from gpuclinic.observe.asking import Asked
 
 
 def run_why(options: argparse.Namespace) -> int:
@@ -23,7 +25,10 @@ def run_why(options: argparse.Namespace) -> int:
     live = _asks_machine(options)
     if options.host:
         paths.append(options.host)
-    if not paths and not live:
+    captured = _captured(paths)
+    if captured is not None:
+        paths, live = [], True
+    elif not paths and not live:
         if sys.stdin is None or sys.stdin.isatty():
             live = True
         else:
@@ -43,12 +48,18 @@ def run_why(options: argparse.Namespace) -> int:
     for path in missing:
         complain(f"not read: {path}: no such file or folder")
     progress = _progress() if sys.stderr is not None and sys.stderr.isatty() else None
-    gathered = _gathered(options) if live else None
+    gathered = _gathered(options, captured) if live else None
     answer = examine(Places(paths, stdin), lang, progress, gathered)
     if gathered is not None and options.job:
         answer.asked["job"] = options.job
     if progress is not None:
         sys.stderr.write("\r\x1b[K")
+    _print(answer, options)
+    return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
+
+
+def _print(answer: Answer, options: argparse.Namespace) -> None:
+    """In the form that was asked for."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if options.json:
@@ -73,7 +84,6 @@ def run_why(options: argparse.Namespace) -> int:
             and os.environ.get("TERM") != "dumb"
         )
         sys.stdout.write(why_text(answer, colour=colour, width=text_width(), verbose=options.verbose))
-    return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
 
 
 def _asks_machine(options: argparse.Namespace) -> bool:
@@ -81,14 +91,31 @@ def _asks_machine(options: argparse.Namespace) -> bool:
     return bool(options.live or options.pid is not None or options.job or options.since or options.until)
 
 
-def _gathered(options: argparse.Namespace) -> Gathered:
+def _captured(paths: list[str]) -> str | None:
+    """The one path, where it is a capture: it is then asked as the server was, instead of being read as files."""
+    from pathlib import Path
+
+    if len(paths) != 1 or paths[0] == "-":
+        return None
+    from gpuclinic.clinic.capturing import looks_captured
+
+    return paths[0] if looks_captured(Path(paths[0])) else None
+
+
+def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathered:
     """What this machine, or the snapshot named by --host, says of the process, job or time that is asked about."""
     from pathlib import Path
 
     from gpuclinic.cli.check import host_of
     from gpuclinic.clinic.gathering import Question, gather, parse_job, parse_moment
+    from gpuclinic.observe.replay import Replay
 
-    host = host_of(options)
+    if captured is not None:
+        from gpuclinic.observe.snapshot import open_snapshot
+
+        host: Asked = open_snapshot(Path(captured))
+    else:
+        host = host_of(options)
     try:
         now = host.clock()
         uid = os.getuid()
@@ -100,6 +127,10 @@ def _gathered(options: argparse.Namespace) -> Gathered:
         )  # fmt: skip
         if question.since is not None and question.until is not None and question.since > question.until:
             raise UserError("--since is later than --until")
+        if isinstance(host, Replay):
+            from gpuclinic.clinic.capturing import recorded_question
+
+            question = recorded_question(host, question)
         gathered = gather(host, question)
         if not host.live and options.host:
             gathered.snapshot = True

@@ -5,41 +5,42 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
 from gpuclinic import __version__
 from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, check
+from gpuclinic.clinic.gathering import Question, gather
 from gpuclinic.clinic.packing import pack
 from gpuclinic.clinic.scrubbing import Scrubber, unpacked_text
+from gpuclinic.observe.archives import DAMAGE, Budget, buffered, compression, decompressed
 from gpuclinic.observe.recording import OVER, RecordingHost, Written, answer_lines, written
 from gpuclinic.observe.replay import ANSWERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from gpuclinic.observe.asking import Asked
     from gpuclinic.observe.recording import Noted
+    from gpuclinic.observe.replay import Replay
     from gpuclinic.recognise.anonymising import Anonymiser
 
-    Gather = Callable[[Asked, float], object]
-    """Asks the host for what `why` wants to know; the second argument: Unix time from which on logs are wanted."""
 
 FORMAT = 1
-MOST_LOG = 8 << 20
-_SYSLOGS = ("/var/log/syslog", "/var/log/messages", "/var/log/kern.log")
-_LINES = "50000"
+FIRST = "capture.json"
+"""The first member of an archive, by which it is known without unpacking it."""
 
 
 class CaptureOptions(msgspec.Struct):
-    """check: as for `check`. since_s: how far back logs are taken, in seconds. most: bytes of the archive, about. longest_s: of asking.
+    """check, question: as for `check` and `why`. most: bytes of the archive, about. longest_s: of asking.
 
     anonymiser: replaces names; None keeps them. as_root: whether root asks, which tells what may be missing.
     """
 
     check: CheckOptions
-    since_s: float = 7200.0
+    question: Question = Question()
     most: int = 50 << 20
     longest_s: float = 180.0
     anonymiser: Any = None
@@ -55,19 +56,25 @@ class Captured(msgspec.Struct):
     folder: str
     at: float
     read_anything: bool
+    live: bool
 
 
 def capture(
-    host: Asked, options: CaptureOptions, gather: Gather | None = None, progress: Callable[[str], None] | None = None
+    host: Asked,
+    options: CaptureOptions,
+    progress: Callable[[str], None] | None = None,
+    more: Callable[[Asked], None] | None = None,
 ) -> Captured:
-    """Asks everything once, on the record, and makes it fit to leave the machine."""
+    """Asks everything once, on the record, and makes it fit to leave the machine. more: asks the host for more."""
     recorder = RecordingHost(host, longest_s=options.longest_s + options.check.seconds)
     begun = host.clock()
     answer = check(recorder, options.check, progress)
     recorder.mark("why")
     if progress is not None:
         progress("logs")
-    (gather or gather_logs)(recorder, begun - options.since_s)
+    gather(recorder, options.question)
+    if more is not None:
+        more(recorder)
     if progress is not None:
         progress("masking secrets")
     scrubber = Scrubber(options.anonymiser)
@@ -92,7 +99,7 @@ def capture(
     read = any(one.answer.ok and one.ask in ("file", "command", "nvml", "listing") for one in recorder.noted) or any(
         answer.ok for one in recorder.noted for answer in (one.of or {}).values()
     )
-    return Captured(answer, files, about, folder, begun, read)
+    return Captured(answer, files, about, folder, begun, read, host.live)
 
 
 def _learn(anonymiser: Anonymiser, noted: list[Noted], answer: CheckAnswer) -> None:
@@ -113,26 +120,46 @@ def _learn(anonymiser: Anonymiser, noted: list[Noted], answer: CheckAnswer) -> N
 def _about(
     options: CaptureOptions, answer: CheckAnswer, name: str, when: dt.datetime, scrubber: Scrubber
 ) -> dict[str, Any]:
-    wanted = options.check
+    wanted, asked = options.check, options.question
     return {
         "gpuclinic_snapshot": FORMAT, "version": __version__, "time": when.isoformat(timespec="seconds"), "host": name,
         "boot_id": scrubber.words(answer.boot_id) if answer.boot_id else None, "as_root": options.as_root,
         "anonymised": options.anonymiser is not None, "verdict": answer.verdict,
         "asked": {"deep": wanted.deep, "seconds": wanted.seconds, "expect_gpus": wanted.expect_gpus, "psu_watts": wanted.psu_watts,
-                  "since_s": options.since_s},
+                  "since": asked.since, "uid": asked.uid, "home": scrubber.words(asked.home), "folder": scrubber.words(asked.folder)},
     }  # fmt: skip
 
 
-def gather_logs(host: Asked, since: float) -> None:
-    """The journal and the ends of the files of syslog."""
-    journal = ("journalctl", "-o", "short-iso-precise", "--no-pager", "-q", "-n", _LINES, f"--since=@{since:.0f}")
-    host.expect([journal])
-    for path in _SYSLOGS:
-        about = host.stat(path).json()
-        changed = about.get("mtime")
-        if about.get("kind") == "file" and isinstance(changed, (int, float)) and (changed >= since or not host.live):
-            host.file(path, MOST_LOG, end=True)
-    host.command(*journal, deadline=10.0, most=MOST_LOG)
+def looks_captured(path: Path) -> bool:
+    """A capture of a running server: a folder with answers.jsonl, or an archive that begins as `capture` writes it; told by its first bytes."""
+    try:
+        if path.is_dir():
+            with (path / ANSWERS).open("rb") as file:
+                return b'"live":true' in file.read(256)
+        with path.open("rb") as file:
+            stream = buffered(file)
+            kind = compression(stream.peek(16)[:16])
+            if kind is not None:
+                stream = decompressed(cast("BinaryIO", stream), kind, path.stat().st_size, Budget())
+            head = stream.read(1024)
+    except DAMAGE:
+        return False
+    return head[:100].rstrip(b"\0").endswith(b"/" + FIRST.encode()) and b'"live": true' in head[512:]
+
+
+def recorded_question(replay: Replay, question: Question) -> Question:
+    """The question with what the capture asked for where the person asks for nothing else; goes to where its answers begin."""
+    replay.seek("why")
+    asked = replay.about.get("asked")
+    asked = asked if isinstance(asked, dict) else {}
+    since, uid = asked.get("since"), asked.get("uid")
+    return msgspec.structs.replace(
+        question,
+        since=float(since) if question.since is None and isinstance(since, (int, float)) else question.since,
+        uid=uid if isinstance(uid, int) else None,
+        home=str(asked.get("home") or "")[:4096],
+        folder=str(asked.get("folder") or "")[:4096],
+    )
 
 
 def write_capture(captured: Captured, out: BinaryIO, ending: str, most: int) -> list[dict[str, str]]:
@@ -144,11 +171,13 @@ def write_capture(captured: Captured, out: BinaryIO, ending: str, most: int) -> 
         lines = [_without(line, names) for line in captured.files.lines]
         about = {**captured.about, "left_out": left_out}
         return {
-            ANSWERS: answer_lines(lines, __version__),
+            ANSWERS: answer_lines(lines, __version__, live=captured.live),
             "snapshot.json": json.dumps(about, indent=1).encode() + b"\n",
         }
 
-    pack(out, ending, captured.folder, captured.files.files, rest, most, captured.at)
+    first = {"gpuclinic_capture": FORMAT, "version": __version__, "time": captured.about["time"], "live": captured.live}
+    first_file = (FIRST, json.dumps(first).encode() + b"\n")
+    pack(out, ending, captured.folder, first_file, captured.files.files, rest, most, captured.at)
     return left_out
 
 

@@ -38,12 +38,13 @@ class _Counted(io.RawIOBase):
 
 
 def pack(
-    out: BinaryIO, ending: str, folder: str, files: dict[str, bytes], rest: Callable[[set[str]], dict[str, bytes]], most: int, at: float
+    out: BinaryIO, ending: str, folder: str, first: tuple[str, bytes], files: dict[str, bytes],
+    rest: Callable[[set[str]], dict[str, bytes]], most: int, at: float,
 ) -> set[str]:  # fmt: skip
     """Writes an archive of at most about so many bytes; returns the names that did not fit.
 
-    folder: under which all names stand. rest: what is written last, made from the names left out (answers.jsonl, snapshot.json).
-    at: Unix time for all members.
+    folder: under which all names stand. first: its first member. rest: what is written last, made from the names left out
+    (answers.jsonl, snapshot.json). at: Unix time for all members.
     """
     counted = _Counted(out)
     left_out: set[str] = set()
@@ -51,6 +52,7 @@ def pack(
         _packer(counted, ending) as packer,
         tarfile.open(fileobj=packer, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
+        _add(archive, f"{folder}/{first[0]}", first[1], at)
         reserve = min(_RESERVE + 40 * len(files), most // 2)
         for name, data in _ordered(files):
             size = len(zlib.compress(data, 1)) if len(data) > _LARGE and ending != ".tar" else len(data) // 3 + 200

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from gpuclinic.observe.asking import MOST_BYTES, Answer, slug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpuclinic.observe.asking import Asked
 
@@ -25,6 +25,14 @@ OVER = "the time for the capture was over"
 _LONGEST_NAME, _LONGEST_PATH = 200, 900
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 !#$&'()+,-.:;=@[]^_`{}~/")
 _ENDINGS = {"-x": ".xml", "--xml": ".xml", "-J": ".json", "--json": ".json"}
+
+
+@runtime_checkable
+class Texts(Protocol):
+    """A host that holds texts nobody asks for by name."""
+
+    def texts(self) -> Iterable[tuple[str, Answer]]:
+        """Each as it is shown and its content."""
 
 
 class Noted(msgspec.Struct):
@@ -138,6 +146,12 @@ class RecordingHost:
         answer = self._over("nvml") or self._inner.nvml(deep=deep, sample=sample)
         self._keep(Noted("nvml", "", answer, more={"deep": deep, "sample": sample}))
         return answer
+
+    def texts(self) -> Iterator[tuple[str, Answer]]:
+        """What a snapshot made by hand holds besides, where one is recorded again."""
+        for name, answer in self._inner.texts() if isinstance(self._inner, Texts) else ():
+            self._keep(Noted("text", name, answer))
+            yield name, answer
 
     def clock(self) -> float:
         """Now, on the examined machine."""
@@ -280,7 +294,7 @@ def _named(noted: Noted) -> str:
     if noted.ask == "command":
         ending = next((_ENDINGS[word] for word in noted.argv if word in _ENDINGS), ".txt")
         return f"commands/{slug(noted.argv)}{ending}"
-    return f"root{noted.path}"
+    return noted.path if noted.ask == "text" else f"root{noted.path}"
 
 
 def _encoded(name: str) -> str:
@@ -310,7 +324,7 @@ def _free(name: str, files: dict[str, bytes], folders: set[str]) -> str:
     raise ValueError(f"no free name for {name}")  # a million answers of one name
 
 
-def answer_lines(lines: list[dict[str, Any]], version: str) -> bytes:
-    """answers.jsonl as bytes."""
-    head = {"gpuclinic_answers": FORMAT, "version": version}
+def answer_lines(lines: list[dict[str, Any]], version: str, *, live: bool = False) -> bytes:
+    """answers.jsonl as bytes. live: a running server answered, so that what is missing was missing there."""
+    head = {"gpuclinic_answers": FORMAT, "version": version, "live": live}
     return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in (head, *lines))

@@ -13,6 +13,7 @@ from gpuclinic.observe._file_child import read_regular
 from gpuclinic.observe.asking import MOST_BYTES, Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -31,12 +32,12 @@ class Replay:
     is answered from the other answers where they tell, else by "not asked when this was captured", which is no "there is none".
     """
 
-    live = False
-
     def __init__(
         self, folder: Path, label: str, about: dict[str, Any], temporary: TemporaryDirectory[str] | None = None
     ) -> None:
         self.label = label
+        self.live = False
+        """A running server was recorded: looks treat what it did not have as they did there."""
         self._temporary = temporary
         self.about = about
         self._folder = folder.resolve()
@@ -74,6 +75,8 @@ class Replay:
 
     def _take(self, line: dict[str, Any]) -> None:
         ask = line.get("ask")
+        if "gpuclinic_answers" in line:
+            self.live = line.get("live") is True
         if ask == "clock":
             self._clocks.append(_number(line.get("at")))
             return
@@ -220,6 +223,12 @@ class Replay:
             if line is not None:
                 return self._answer("nvml", line)
         return Answer("nvml", why=NOT_ASKED, sample=sample)
+
+    def texts(self) -> Iterator[tuple[str, Answer]]:
+        """What the recorded snapshot held besides."""
+        for key, lines in self._lines.items():
+            if key[0] == "text":
+                yield str(key[1]), self._answer(str(key[1]), lines[0])
 
     def clock(self) -> float:
         """The recorded moments one after the other; behind the last it and what was waited since."""

@@ -28,6 +28,7 @@ _LATER_SAMPLE = re.compile(r"(?:^|/)samples/\d{1,4}/(?:root|commands)/")
 _BOOKS = {
     "answers.jsonl": (re.compile(rb'\s*\{"gpuclinic_answers"'), "the index of a capture"),
     "snapshot.json": (re.compile(rb'\s*\{\s*"gpuclinic_snapshot"'), "the label of a capture"),
+    "capture.json": (re.compile(rb'\s*\{\s*"gpuclinic_capture"'), "the label of a capture"),
     "stat.json": (re.compile(rb'\s*\{\s*"/[^"\n]*":\s*\{'), "owners and times of a snapshot's files"),
 }
 _BUG_REPORT = "Start of NVIDIA bug report log file"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.gathering._gathered import Gathered
@@ -14,6 +14,7 @@ from gpuclinic.clinic.gathering.memory import gather_memory
 from gpuclinic.clinic.gathering.process import gather_process
 from gpuclinic.clinic.gathering.records import gather_records
 from gpuclinic.clinic.gathering.user_logs import gather_user_logs
+from gpuclinic.clinic.looks._look import zone_of
 from gpuclinic.diagnose.subject import Subject
 from gpuclinic.model import Fact, Stamp, Where
 
@@ -81,19 +82,12 @@ def _start(host: Asked, question: Question, since: float) -> None:
 
 
 def _offset(host: Asked, now: float) -> float:
-    """Seconds that the machine's local time is ahead of UTC."""
+    """Seconds that the machine's local time is ahead of UTC; asked of the machine, so that a recording of it answers the same."""
     if host.live:
-        found = dt.datetime.fromtimestamp(now).astimezone().utcoffset()
-        return found.total_seconds() if found is not None else 0.0
-    import zoneinfo
-
-    link = host.link("/etc/localtime").text.partition("zoneinfo/")[2]
-    name = link or host.file("/etc/timezone", 128).line
-    try:
-        found = dt.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(name)).utcoffset() if name else None
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return 0.0
-    return found.total_seconds() if found is not None else 0.0
+        found = re.fullmatch(r"([+-])(\d\d)(\d\d)", host.command("date", "+%z").line)
+        if found:
+            return (int(found[2]) * 3600 + int(found[3]) * 60) * (-1 if found[1] == "-" else 1)
+    return zone_of(host, now)
 
 
 def _wish(gathered: Gathered) -> None:
