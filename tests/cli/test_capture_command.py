@@ -155,5 +155,19 @@ def test_this_machine(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("example", "verdict", "found"),
+    [("healthy-server", "ok", set()), ("sick-server", "critical", {"gpu.lost", "gpu.remap.pending"})],
+)
+def test_the_examples_need_no_gpu(example: str, verdict: str, found: set[str]) -> None:
+    path = EXAMPLES / f"{example}.tar.gz"
+    assert path.stat().st_size < 200_000
+    given = answer("check", "--host", str(path))
+    assert given["verdict"] == verdict
+    assert {one["id"] for one in given["findings"] if one["severity"] != "info"} == found
+    why = answer("why", str(path))
+    assert [cause["id"] for cause in why["causes"]][:1] == (["hw.gpu.fallen_off_bus"] if found else [])
+
+
 def test_help_names_examples() -> None:
     assert b"ssh node17 gpuclinic capture -o -" in run("capture", "--help").stdout

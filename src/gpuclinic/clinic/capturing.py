@@ -87,7 +87,7 @@ def capture(
         )
     if scrubber.variables:
         files.left_out.append(
-            {"what": f"{scrubber.variables} environment variables", "why": "not among those that a capture keeps"}
+            {"what": f"environment variables: {scrubber.variables}", "why": "not among those that a capture keeps"}
         )
     files.left_out += [
         {"what": scrubber.words(text), "why": "cannot be searched for secrets"} for text in scrubber.unreadable
