@@ -118,3 +118,18 @@ def boot(at: int, shape: str = "x86-64") -> bytes:
 def shutdown(at: int, shape: str = "x86-64") -> bytes:
     """A shutdown on record."""
     return record(shape, 1, "shutdown", "~", "6.8.0-45-generic", at)
+
+
+def kernel_module(**fields: str) -> bytes:
+    """A 64-bit ELF object with a .modinfo section and nothing else."""
+    info = b"".join(f"{name}={value}".encode() + b"\0" for name, value in fields.items())
+    names = b"\0.modinfo\0.shstrtab\0"
+    body = info + names
+    start = 64 + len(body)
+    sections = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    sections += struct.pack("<IIQQQQIIQQ", 1, 1, 2, 0, 64, len(info), 0, 0, 1, 0)
+    sections += struct.pack("<IIQQQQIIQQ", 10, 3, 0, 0, 64 + len(info), len(names), 0, 0, 1, 0)
+    head = (
+        b"\x7fELF\x02\x01\x01" + b"\0" * 9 + struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, start, 0, 64, 0, 0, 64, 3, 2)
+    )
+    return head + body + sections

@@ -238,6 +238,15 @@ def test_the_next_kernels_module_is_of_another_release(tmp_path: Path) -> None:
     assert findings(made) == {"driver.module.next_version": "warning"}
 
 
+def test_without_modinfo_the_file_itself_tells(tmp_path: Path) -> None:
+    from made_snapshots import kernel_module
+
+    made = driver_server(tmp_path / "s").put(f"/boot/vmlinuz-{NEXT}")
+    made.put(f"/lib/modules/{NEXT}/updates/dkms/nvidia.ko", kernel_module(version="580.126.09", license="NVIDIA"))
+    assert findings(made) == {"driver.module.next_version": "warning"}
+    assert fact(made, "next_kernel")["module_signed"] is False
+
+
 # ---- where little can be seen
 
 

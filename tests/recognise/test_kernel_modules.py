@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import struct
 
 import pytest
 
@@ -18,22 +17,7 @@ from gpuclinic.recognise.kernel_modules import (
     module_info,
     unpacked,
 )
-
-
-def module(**fields: str) -> bytes:
-    """A 64-bit ELF object with a .modinfo section and nothing else."""
-    info = b"".join(f"{name}={value}".encode() + b"\0" for name, value in fields.items())
-    names = b"\0.modinfo\0.shstrtab\0"
-    body = info + names
-    start = 64 + len(body)
-    sections = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    sections += struct.pack("<IIQQQQIIQQ", 1, 1, 2, 0, 64, len(info), 0, 0, 1, 0)
-    sections += struct.pack("<IIQQQQIIQQ", 10, 3, 0, 0, 64 + len(info), len(names), 0, 0, 1, 0)
-    head = (
-        b"\x7fELF\x02\x01\x01" + b"\0" * 9 + struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, start, 0, 64, 0, 0, 64, 3, 2)
-    )
-    return head + body + sections
-
+from made_snapshots import kernel_module
 
 INFO = {
     "version": "580.95.05",
@@ -44,15 +28,15 @@ INFO = {
 
 
 def test_the_section_is_read_without_running_anything() -> None:
-    found = module_info(module(**INFO))
+    found = module_info(kernel_module(**INFO))
     assert found == {
         "version": "580.95.05", "license": "Dual MIT/GPL", "vermagic": "6.8.0-45-generic SMP mod_unload", "signed": "no",
     }  # fmt: skip
-    assert module_info(module(**INFO) + b"sig~Module signature appended~\n")["signed"] == "yes"
+    assert module_info(kernel_module(**INFO) + b"sig~Module signature appended~\n")["signed"] == "yes"
 
 
 def test_compressed_modules() -> None:
-    data = module(**INFO)
+    data = kernel_module(**INFO)
     assert unpacked(lzma.compress(data), "nvidia.ko.xz") == data
     assert unpacked(gzip.compress(data), "nvidia.ko.gz") == data
     assert unpacked(data, "nvidia.ko") == data
@@ -60,20 +44,20 @@ def test_compressed_modules() -> None:
 
 def test_zstd_modules() -> None:
     zstandard = pytest.importorskip("zstandard", reason="needs the extra zstandard")
-    data = module(**INFO)
+    data = kernel_module(**INFO)
     assert unpacked(zstandard.ZstdCompressor().compress(data), "nvidia.ko.zst") == data
     assert unpacked(b"\x28\xb5\x2f\xfd" + b"x" * 20, "nvidia.ko.zst") is None
 
 
 @pytest.mark.parametrize("cut", [0, 3, 63, 64, 100, 200])
 def test_damaged_files_give_nothing(cut: int) -> None:
-    assert module_info(module(**INFO)[:cut]) == {}
+    assert module_info(kernel_module(**INFO)[:cut]) == {}
     assert unpacked(b"no archive", "nvidia.ko.xz") is None
     assert unpacked(b"no archive", "nvidia.ko.gz") is None
 
 
 def test_every_cut_and_flip_is_survived() -> None:
-    data = module(**INFO)
+    data = kernel_module(**INFO)
     for place in range(0, len(data), 7):
         module_info(data[:place] + b"\xff\xff\xff" + data[place + 3 :])
 

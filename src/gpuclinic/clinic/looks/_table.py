@@ -25,6 +25,7 @@ LOOKS: tuple[Look, ...] = (
     Look("driver", "driver:look_at_driver", commands=(("modinfo", "nvidia"),)),
     Look("driver.next_boot", "next_boot:look_at_next_boot"),
     Look("driver.upgrades", "upgrades:look_at_upgrades"),
+    Look("driver.smi", "driver:look_at_smi", commands=(("nvidia-smi", "--version"),), deep=True),
     Look("host.memory", "host:look_at_memory", sampled=True),
     Look("host.cpu", "host:look_at_cpu", sampled=True),
     Look("host.neighbours", "host:look_at_neighbours", deep=True, sampled=True),

@@ -26,6 +26,7 @@ _LIBRARY_FOLDERS = ("/usr/lib64", "/usr/lib", "/usr/lib/*-linux-gnu", "/run/open
 _SECURE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _NODE = re.compile(r"nvidia(?:\d{1,3}|ctl|-uvm|-uvm-tools|-modeset|-nvswitch(?:ctl|\d+))$")
 _MODINFO = ("modinfo", "nvidia")
+_SMI = ("nvidia-smi", "--version")
 
 
 def look_at_driver(host: Asked, wanted: Wanted) -> Seen:
@@ -45,6 +46,14 @@ def look_at_driver(host: Asked, wanted: Wanted) -> Seen:
     _support(wanted, seen, state)
     _branch(host, seen, state)
     seen.fact("driver_state", "host", state, "/sys/module/nvidia")
+    return seen
+
+
+def look_at_smi(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
+    """Of which release nvidia-smi itself is."""
+    seen = Seen()
+    answer = host.command(*_SMI, deadline=2.0, most=1 << 16)
+    seen.text(" ".join(_SMI), answer, "driver.smi")
     return seen
 
 

@@ -75,7 +75,7 @@ def look_at_next_boot(host: Asked, wanted: Wanted) -> Seen:
         "library": state.get("library_version"),
     }
     if choice.kernel in files:
-        fields |= _of_module(host, seen, choice.kernel, files[choice.kernel], running, state)
+        fields |= _of_module(host, seen, choice.kernel, files[choice.kernel], state, whole=wanted.deep or not host.live)
     driver = str(fields.get("module_version") or state.get("version") or "")
     pair = bad_pair(driver, choice.kernel) if driver else None
     if pair is not None:
@@ -186,18 +186,23 @@ def _dkms(host: Asked, seen: Seen, files: dict[str, str]) -> dict[str, Where]:
 
 
 def _of_module(
-    host: Asked, seen: Seen, kernel: str, path: str, running: str, state: dict[str, Any]
+    host: Asked, seen: Seen, kernel: str, path: str, state: dict[str, Any], *, whole: bool
 ) -> dict[str, Scalar]:
-    """Version and signature of the module that will be loaded: by modinfo, else out of the file itself."""
-    if kernel == running and state.get("disk_version"):
+    """Version and signature of the module that will be loaded: by modinfo, else out of the file itself.
+
+    whole: the file may be read; its 100 MB are too much for the quick path.
+    """
+    if kernel == state.get("kernel") and state.get("disk_version"):
         return {"module_version": state.get("disk_version"), "module_signed": state.get("disk_signed")}
     answer = host.command("modinfo", "-k", kernel, "nvidia", deadline=1.5, most=1 << 18)
     facts = parse_modinfo(Document(f"modinfo -k {kernel} nvidia", answer.text)) if answer.ok else []
     if facts:
         seen.facts.extend(facts[:1])
         return {"module_version": facts[0].fields.get("version"), "module_signed": "signer" in facts[0].fields}
-    whole = host.file(path, _MOST_MODULE)
-    data = unpacked(whole.data, path) if whole.ok and not whole.cut else None
+    if not whole:
+        return {}
+    answer = host.file(path, _MOST_MODULE)
+    data = unpacked(answer.data, path) if answer.ok and not answer.cut else None
     info = module_info(data) if data else {}
     if info.get("version"):
         seen.fact(
@@ -213,6 +218,6 @@ def _of_module(
             path,
         )
         return {"module_version": info["version"], "module_signed": info.get("signed") == "yes"}
-    if not whole.ok and not is_absent(whole):
-        seen.gaps.append(Gap(LOOK, f"{path}: {whole.why}"))
+    if not answer.ok and not is_absent(answer):
+        seen.gaps.append(Gap(LOOK, f"{path}: {answer.why}"))
     return {}
