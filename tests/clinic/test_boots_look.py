@@ -54,6 +54,15 @@ def test_a_panic_on_record_names_the_crash(tmp_path: Path) -> None:
     assert any("Kernel panic" in data.decode() for _, data in seen.texts)
 
 
+def test_a_panic_lies_before_the_boot_whatever_the_files_time(tmp_path: Path) -> None:
+    made = machine(tmp_path / "s", 10 * 86400).put(
+        "/sys/fs/pstore/dmesg-erst-7530486857247", "Panic#1 Part1\n<0>[899651.0] Kernel panic - not syncing: x\n"
+    )
+    made.mode("/sys/fs/pstore/dmesg-erst-7530486857247", kind="file", mtime=TAKEN)
+    record = next(f for f in look_at_boots(made.host(), Wanted()).facts if f.kind == "crash_record")
+    assert record.fields["age_s"] == 10 * 86400 + 120.0
+
+
 def test_without_login_records_the_journal_tells(tmp_path: Path) -> None:
     name = "journalctl-b-1-n-40-o-short-iso-no-pager-q.txt"
     made = machine(tmp_path / "s", 3600).command(

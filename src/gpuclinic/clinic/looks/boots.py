@@ -31,6 +31,7 @@ _RECORDS = (
 _MOST_RECORD = 1 << 18
 _OLD = 30 * 86400.0
 _MOST_RESTARTS = 50
+_BEFORE_BOOT = 120.0
 
 
 def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
@@ -38,7 +39,7 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all lo
     seen = Seen()
     now = host.clock()
     up = as_number(first_line(host, "/proc/uptime"))
-    crashes = _crash_records(host, seen, now)
+    crashes = _crash_records(host, seen, now, None if up is None else now - up)
     if in_container(host):
         return seen
     answer = host.file(_WTMP, _MOST, end=True)
@@ -81,8 +82,8 @@ def _by_journal(host: Asked, booted: float) -> tuple[list[Restart], str]:
     return [Restart(booted, "", how, None)], place
 
 
-def _crash_records(host: Asked, seen: Seen, now: float) -> list[float]:
-    """When the records were made. Old ones stay as facts; their texts are not read again and again."""
+def _crash_records(host: Asked, seen: Seen, now: float, booted: float | None) -> list[float]:
+    """When the records were made: a panic's before this boot, whatever the file's time. Old ones stay as facts only."""
     out: list[float] = []
     for pattern, kind in _RECORDS:
         for path, answer in host.files(pattern, _MOST_RECORD).items():
@@ -91,6 +92,8 @@ def _crash_records(host: Asked, seen: Seen, now: float) -> list[float]:
             at = _made_at(host, path)
             if at is None:
                 continue
+            if booted is not None and (kind == "kdump" or answer.data.startswith(b"Panic")):
+                at = min(at, booted - _BEFORE_BOOT)
             out.append(at)
             seen.fact(
                 "crash_record",
