@@ -99,6 +99,7 @@ def answers_of(machine: Machine, sku: Sku, scenario: Scenario) -> Answers:
         "nvidia-smi": _smi(machine, sku, scenario), "journalctl": _journal(machine), "ipmitool": _ipmitool(machine),
         "dmesg": {"*--time-format=iso*|*--time-format iso*": Answer(logs.dmesg_iso(machine)), "*-T*|*--ctime*": Answer(logs.dmesg_time(machine)), "*": Answer(logs.dmesg(machine))},
         "timedatectl": {"*": Answer("Timezone=Etc/UTC\nLocalRTC=no\nCanNTP=yes\nNTP=yes\nNTPSynchronized=yes\n")},
+        "getent": {"*": Answer("10.0.0.11       STREAM gpu01.example\n".replace("gpu01", machine.hostname)) if machine.hostname in str(machine.files.get("etc/hosts", machine.hostname)) else Answer("", 2)},
         "dkms": {"*": Answer(dkms_status(machine))}, "modinfo": {**infos, "*nvidia*": Answer(text, code, to_error=bool(code)), "*": Answer("", 1)},
         "lspci": {"*": Answer(pci.lspci(machine.bus))}, "mokutil": {"*": Answer(f"SecureBoot {'enabled' if machine.secure_boot else 'disabled'}\n")},
         "uname": {"*-r*": Answer(f"{machine.kernel}\n"), "*-m*": Answer(f"{machine.arch}\n"), "*": Answer(f"Linux {machine.hostname} {machine.kernel} #52-Ubuntu SMP {machine.arch} GNU/Linux\n")},

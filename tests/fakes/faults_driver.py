@@ -153,6 +153,7 @@ def wrong_flavour(server: Server) -> None:
     if server.sku.architecture >= 10 or server.sku.form == "superchip":
         server.scenario["all.hidden"] = "1"
         for gpu in range(server.gpus):
+            server.function(gpu).driver = None  # its probe failed
             machine.say(
                 f"NVRM: GPU {server.address(gpu)}: The NVIDIA GPU requires use of the NVIDIA open kernel modules.",
                 ago=machine.uptime_s - 12,

@@ -82,9 +82,21 @@ def _boot_that_ended(server: Server, lines: list[tuple[float, str]]) -> None:
     )
 
 
+def _booted_anew(server: Server, ago: float = 7200.0) -> None:
+    machine = server.machine
+    passed = machine.uptime_s - ago
+    machine.uptime_s = ago
+    machine.earlier_boots = [
+        (identity, begun - passed, ended - passed, lines) for identity, begun, ended, lines in machine.earlier_boots
+    ]
+    for process in machine.processes.values():
+        process.age_s = min(process.age_s, int(ago) - 20)
+
+
 @fault()
 def crashed(server: Server) -> None:
-    """The boot before this one ended in a panic; pstore has it."""
+    """The boot before this one ended in a panic; pstore has it. The machine is up again since two hours."""
+    _booted_anew(server)
     panic = "Kernel panic - not syncing: Fatal hardware error!"
     _boot_that_ended(
         server,
@@ -99,7 +111,8 @@ def crashed(server: Server) -> None:
 
 @fault()
 def power_loss(server: Server) -> None:
-    """The boot before this one just stopped; the SEL has the power loss."""
+    """The boot before this one just stopped, two hours ago; the SEL has the power loss."""
+    _booted_anew(server)
     _boot_that_ended(server, [(899_000.0, "systemd[1]: Started session-99.scope.")])
     server.machine.sel.append("11/20/2026 | 16:25:41 | Power Unit #0x01 | AC lost | Asserted")
 
@@ -193,6 +206,9 @@ def limits_low(server: Server) -> None:
         "* soft nofile 1024\n* hard nofile 4096\n* soft memlock 64\n* hard memlock 64\n"
     )
     server.machine.processes[41_050] = Process(41_050, "/usr/bin/python3 train.py", nofile=1024, memlock="65536")
+    for process in server.machine.processes.values():
+        if process.name == "slurmd":
+            process.nofile, process.memlock = 1024, "65536"
 
 
 @fault()
@@ -212,6 +228,8 @@ def governor(server: Server, name: str = "powersave") -> None:
     """The CPUs' frequency governor is not performance."""
     for cpu in range(server.machine.cpus):
         server.machine.files[f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"] = f"{name}\n"
+        if cpu % 10 == 0:
+            server.machine.files[f"sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_governor"] = f"{name}\n"
 
 
 @fault()

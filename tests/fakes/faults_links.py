@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .faults import fault, work, xid_line
+from .nodes import Link
 
 if TYPE_CHECKING:
     from .pci import Function
@@ -85,6 +86,8 @@ def iommu_on(server: Server) -> None:
     for number, function in enumerate(server.machine.bus):
         server.machine.files[f"sys/kernel/iommu_groups/{number}/type"] = "DMA\n"
         server.machine.files[f"sys/kernel/iommu_groups/{number}/devices/{function.address}"] = ""
+        up = "../" * function.folder.removeprefix("sys/").count("/")
+        server.machine.files[f"{function.folder}/iommu_group"] = Link(f"{up}../kernel/iommu_groups/{number}")
 
 
 @fault()

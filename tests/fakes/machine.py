@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .nodes import Link
     from .pci import Function
 
 KERNEL = "6.8.0-51-generic"
@@ -112,7 +113,7 @@ class Machine:
     params: dict[str, str] = field(default_factory=dict)  # of proc/driver/nvidia/params
     devices: dict[str, tuple[int, int]] = field(default_factory=dict)  # name under /dev to major, minor
     device_mode: int = 0o666
-    files: dict[str, str | None] = field(default_factory=dict)
+    files: dict[str, str | Link | None] = field(default_factory=dict)
     answers: dict[tuple[str, str], tuple[str, int]] = field(
         default_factory=dict
     )  # command, arguments to text, exit code

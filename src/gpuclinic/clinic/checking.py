@@ -210,9 +210,9 @@ def _from_logs(host: Asked, reader: Reader, seen: list[Fact], options: CheckOpti
         return []
     up = host.file("/proc/uptime", 64)
     crashes = {f.key: number for f in seen if f.kind == "crash_record" and (number := as_number(f.fields.get("at")))}
-    now = Now(
-        host.clock(), as_number(up.line) if up.ok else None, zone_of(host, host.clock()), crashes, _answering(seen)
-    )
+    switches = frozenset(f.key for f in seen if f.kind == "pci_device" and f.fields.get("is_nvswitch"))
+    up_s = as_number(up.line) if up.ok else None
+    now = Now(host.clock(), up_s, zone_of(host, host.clock()), crashes, _answering(seen), switches)
     return [found for found in logged(result, reader.signals, options.lang, now) if chosen(found.id, options)]
 
 

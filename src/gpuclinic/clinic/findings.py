@@ -167,24 +167,32 @@ def _implying(one: Finding, others: list[Finding], rows: dict[str, Check]) -> Fi
     What explains is never milder than what it explains, else the verdict would get better by it.
     """
     row = rows.get(one.id)
+    names = row.implied_by if row is not None else _of_log(one.id)
     for other in others:
         if other is one or SEVERITIES.index(other.severity) < SEVERITIES.index(one.severity):
             continue
         same = other.gpu == one.gpu or other.gpu is None or one.gpu is None
         if _alike(row, rows.get(other.id)) and other.subject != one.subject:
             continue  # two disks, two ports, two cgroups
-        if row is not None and same and any(fnmatch.fnmatchcase(other.id, name) for name in row.implied_by):
+        if same and any(fnmatch.fnmatchcase(other.id, name) for name in names):
             return other
-        if (
-            row is None
-            and other.id in rows
-            and other.cause == one.cause
-            and one.gpu in (None, other.gpu, other.subject)
-        ):
+        if row is None and other.id in rows and other.cause == one.cause and _may_be_same(one, other):
             return other  # the log tells of what the device itself shows, too
         if (one.id in rows) != (other.id in rows) and _leads_to(other, one):
             return other
     return None
+
+
+def _may_be_same(logged: Finding, seen: Finding) -> bool:
+    """A log's finding is about the device that a row is about; logs do not always name it."""
+    if logged.gpu is not None:
+        return logged.gpu in (seen.gpu, seen.subject)
+    return not _ADDRESS.fullmatch(logged.subject) or logged.subject == seen.subject  # an NVSwitch's
+
+
+def _of_log(identity: str) -> list[str]:
+    """What explains a finding that a log told."""
+    return [name for row in load_checks().log_findings if row.id == identity for name in row.implied_by]
 
 
 _OF_THE_NODE = ("hw.", "driver.", "kernel.")

@@ -43,7 +43,7 @@ class Now(msgspec.Struct, frozen=True):
 
     seconds: Unix. up_s: since its boot, None where that is unknown. zone_s: its local time less UTC.
     crashes: Unix times of the crash records, by the path they were read from, since their own stamps count from a boot that is over.
-    answering: addresses of the GPUs that NVML could read just now.
+    answering: addresses of the GPUs that NVML could read just now. switches: those of NVSwitches, which logs name as they name GPUs.
     """
 
     seconds: float
@@ -51,6 +51,7 @@ class Now(msgspec.Struct, frozen=True):
     zone_s: float = 0.0
     crashes: dict[str, float] = {}
     answering: frozenset[str] = frozenset()
+    switches: frozenset[str] = frozenset()
 
     @property
     def booted(self) -> float | None:
@@ -117,7 +118,7 @@ def _finding(
     cause = build_cause(candidate, "c1", "root", 1.0, lang, result.timeline)
     last = _last_seen(candidate, now)
     first = _first_seen(candidate, now)
-    address = cause.gpu if cause.gpu and ":" in cause.gpu else None
+    address = cause.gpu if cause.gpu and ":" in cause.gpu and cause.gpu not in now.switches else None
     severity = _severity(candidate, row, last, now, loaded)
     behind: set[str] = set()
     for other in result.candidates:

@@ -71,7 +71,7 @@ class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machines print the line, too. least: how strong the cause must be, 0-1. per_day: how many lines a day one of the reasons must have.
     severity: while it is fresh; older than fresh_s seconds it is one step milder, older than ten times that it is info.
     ends: what is over makes it one step milder at once: "boot", the machine was booted after the last line; "driver", or the driver was
-    loaded anew; "answers", or the GPU answers NVML now. title_en, title_zh: where the cause's own says too much.
+    loaded anew; "answers", or the GPU answers NVML now. title_en, title_zh: where the cause's own says too much. implied_by: as of a check.
     """
 
     cause: str
@@ -81,6 +81,7 @@ class LogFinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signs: list[str] = []
     fresh_s: float = 86400.0
     ends: str = ""
+    implied_by: list[str] = []
     least: float = 0.5
     per_day: float = 0.0
     title_en: str = ""

@@ -33,6 +33,8 @@ LIBRARY_VARIABLE, ROOT_VARIABLE = "GPUCLINIC_NVML", "GPUCLINIC_ROOT"
 _MOST_CHILDREN = 16
 _REAP_S = 0.2
 _SPARE_S = 2.0
+_DRAIN_S = 0.5
+"""For the next piece of a document that was begun: a pipe holds less than one, and who asks may come late for it."""
 _LARGEST = 64 << 20
 _FAIR = 0.3
 """Share of a device's deadline that a call must have had, to be called hung when the time for everything ends it."""
@@ -137,7 +139,7 @@ def _document_of(pid: int, read: int, until: float) -> dict[str, Any] | None:
     data = bytearray()
     poll = select.poll()
     poll.register(read, select.POLLIN)
-    while poll.poll(max(0.0, until - time.monotonic()) * 1000):
+    while poll.poll(max(_DRAIN_S if data else 0.0, until - time.monotonic()) * 1000):
         piece = os.read(read, 1 << 16)
         if not piece or len(data) > _LARGEST:
             break

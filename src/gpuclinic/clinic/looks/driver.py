@@ -255,6 +255,10 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
     state["uvm_node"] = "nvidia-uvm" in names
     shown = host.files("/proc/driver/nvidia/gpus/*/information", 4096)
     minors = [int(m[1]) for a in shown.values() if a.ok and (m := re.search(r"Device Minor:\s*(\d+)", a.text))]
+    for path, a in shown.items():
+        if a.ok and (line := re.search(r"^GPU Excluded:\s*Yes", a.text, re.MULTILINE)):
+            address = path.split("/")[-2]
+            seen.fact("gpu_excluded", address, {"gpu": address}, path, gpu=line[0])
     missing = [f"/dev/nvidia{n}" for n in sorted(minors) if n not in numbers]
     state["nodes_missing"] = ", ".join(missing) or None
     helper = host.stat("/usr/bin/nvidia-modprobe")
