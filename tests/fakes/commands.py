@@ -105,7 +105,8 @@ def answers_of(machine: Machine, sku: Sku, scenario: Scenario) -> Answers:
         "uname": {"*-r*": Answer(f"{machine.kernel}\n"), "*-m*": Answer(f"{machine.arch}\n"), "*": Answer(f"Linux {machine.hostname} {machine.kernel} #52-Ubuntu SMP {machine.arch} GNU/Linux\n")},
     }  # fmt: skip
     for (command, pattern), (reply, status) in machine.answers.items():
-        answers[command] = {pattern: Answer(reply, status), **answers.get(command, {})}
+        others = {known: answer for known, answer in answers.get(command, {}).items() if known != pattern}
+        answers[command] = {pattern: Answer(reply, status), **others}
     return answers
 
 
