@@ -1,4 +1,4 @@
-"""Draws a terminal answer as an SVG for the README: python tools/make_picture.py EXAMPLE OUT.svg [en|zh]."""
+"""Draws a terminal answer as an SVG for the README: python tools/make_picture.py EXAMPLE OUT.svg [en|zh] [why|check]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 from gpuclinic.clinic import examine
+from gpuclinic.clinic.checking import CheckOptions, as_recorded, check
 from gpuclinic.observe import Places
+from gpuclinic.observe.snapshot import open_snapshot
+from gpuclinic.report.checkup import check_text
 from gpuclinic.report.terminal import why_text
 
 COLOURS = {"31": "#ff6b6b", "32": "#5fd38d", "33": "#e5c07b", "36": "#62c6d8"}
@@ -47,10 +50,24 @@ def picture(text: str, command: str, width: int) -> str:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Writes the picture."""
     example, out = sys.argv[1:3]
     language = sys.argv[3] if len(sys.argv) > 3 else "en"
-    answer = why_text(examine(Places([example]), language), colour=True, width=96, verbose=False)
     extra = " --lang zh" if language == "zh" else ""
+    if sys.argv[4:] == ["check"]:
+        host = open_snapshot(Path(example))
+        try:
+            answer = check_text(check(host, as_recorded(host, CheckOptions(lang=language))), colour=True, width=96)
+        finally:
+            host.close()
+        command = f"gpuclinic check{extra} --host {example}"
+    else:
+        answer = why_text(examine(Places([example]), language), colour=True, width=96, verbose=False)
+        command = f"gpuclinic why{extra} {example}"
     Path(out).parent.mkdir(parents=True, exist_ok=True)
-    Path(out).write_text(picture(answer, f"gpuclinic why{extra} {example}", 98), encoding="utf-8")
+    Path(out).write_text(picture(answer, command, 98), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from fakes.library import NoCompilerError
 from fakes.server import Server, build_server
-
 from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, check
 from gpuclinic.observe.asking import Answer
 from gpuclinic.observe.live import LiveHost

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from fakes.faults import FAULTS, can_happen
 from fakes.skus import load_skus
-
 from gpuclinic.model import SEVERITIES
 
 from .clinic_room import Room, seen_by, told
 
 if TYPE_CHECKING:
     from fakes.server import Server
-
     from gpuclinic.model import Finding
 
 try:
@@ -24,9 +23,7 @@ try:
 except ImportError:  # Python 3.10
     import tomli as tomllib  # type: ignore[no-redef]
 
-TABLE: dict[str, list[dict[str, Any]]] = tomllib.loads(
-    (Path(__file__).parent / "fault_matrix.toml").read_text("utf-8")
-)
+TABLE: dict[str, list[dict[str, Any]]] = tomllib.loads((Path(__file__).parent / "fault_matrix.toml").read_text("utf-8"))
 SKUS = load_skus()
 NOT_SEEN_BY_CHECK = {
     "device_rights": "the fake's device nodes are plain files, since making true ones needs root",

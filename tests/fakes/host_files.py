@@ -210,8 +210,15 @@ def _sys(machine: Machine, sku: Sku) -> Nodes:
     for cpu in range(machine.cpus):
         nodes[f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"] = "performance\n"
         if cpu % 10 == 0:  # as many as anybody reads
-            policy = {"scaling_governor": "performance", "scaling_driver": "acpi-cpufreq", "cpuinfo_max_freq": "2000000", "scaling_max_freq": "2000000"}
-            nodes |= {f"sys/devices/system/cpu/cpufreq/policy{cpu}/{name}": f"{text}\n" for name, text in policy.items()}
+            policy = {
+                "scaling_governor": "performance",
+                "scaling_driver": "acpi-cpufreq",
+                "cpuinfo_max_freq": "2000000",
+                "scaling_max_freq": "2000000",
+            }
+            nodes |= {
+                f"sys/devices/system/cpu/cpufreq/policy{cpu}/{name}": f"{text}\n" for name, text in policy.items()
+            }
     for name, speed in (("eno1", 25000), ("lo", 0)):
         nodes |= {f"sys/class/net/{name}/operstate": "up\n" if speed else "unknown\n", f"sys/class/net/{name}/mtu": "1500\n" if speed else "65536\n",
                   f"sys/class/net/{name}/carrier": "1\n", f"sys/class/net/{name}/address": "02:00:00:00:00:01\n", f"sys/class/net/{name}/type": "1\n"}  # fmt: skip

@@ -31,14 +31,6 @@ _BRANDS = (
 _COMPUTE_MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 _VIRTUALIZATION = ("None", "Pass-Through", "VGPU", "Host VGPU", "Host VSGA")
 _ADDRESSING = ("None", "HMM", "ATS")
-_LICENCES = (
-    "Unknown",
-    "Uninitialized",
-    "Unlicensed (Unrestricted)",
-    "Unlicensed (Restricted)",
-    "Unlicensed",
-    "Licensed",
-)
 _FABRIC_STATES = (None, "Not Started", "In Progress", "Completed")
 _FABRIC_SUMMARIES = (None, "Healthy", "Unhealthy", "Limited Capacity")
 _FABRIC_CONFIGURATIONS = (
@@ -228,13 +220,13 @@ def gsp_mode(pair: Any) -> dict[str, Any]:
 
 
 def licence(features: Any) -> dict[str, Any]:
-    """The licence of a virtual GPU: the first feature that is enabled, else the first."""
+    """The licence of a virtual GPU: of the feature that is enabled (nvml.h: featureState is not zero where it is licensed)."""
     count = min(int(features.licensableFeaturesCount), len(features.gridLicensableFeatures))
     rows = [features.gridLicensableFeatures[i] for i in range(count)]
-    row = next((r for r in rows if r.featureEnabled), rows[0] if rows else None)
+    row = next((r for r in rows if r.featureEnabled), None)
     if not features.isGridLicenseSupported or row is None:
         return {}
-    return {"vgpu_product": text(row.productName), "vgpu_license": _word(_LICENCES, row.featureState)}
+    return {"vgpu_product": text(row.productName), "vgpu_license": "Licensed" if row.featureState else "Unlicensed"}
 
 
 def link_state(value: Any) -> str | None:
