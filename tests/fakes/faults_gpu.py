@@ -338,7 +338,7 @@ def vgpu_unlicensed(server: Server) -> None:
             gpu,
             {
                 "virtualization": 2,
-                "vgpu.licensed": 4,  # NVML_GRID_LICENSE_STATE_UNLICENSED
+                "vgpu.licensed": 0,
                 "vgpu.product": "NVIDIA Virtual Compute Server",
                 "vgpu.licence_info": "Unlicensed",
             },

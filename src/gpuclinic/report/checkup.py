@@ -23,6 +23,8 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW, _CYAN = "1", "2", "31", "32", "33", "36"
 _COLOUR = {"ok": _GREEN, "warning": _YELLOW, "critical": _RED, "unknown": _YELLOW, "info": _CYAN}
 _EVIDENCE_SHOWN = 3
 _INFO_SHOWN = 5
+_ALIKE = 2
+"""So many findings of one kind are shown in full; of more, the first, and the others by name."""
 
 
 def check_text(answer: CheckAnswer, *, colour: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -32,8 +34,12 @@ def check_text(answer: CheckAnswer, *, colour: bool = False, width: int = 100, v
     _headed(page, w[f"verdict.{answer.verdict}"], _COLOUR[answer.verdict], _verdict_text(answer, w))
     shown = [f for f in answer.findings if f.severity != "info"]
     notes = [f for f in answer.findings if f.severity == "info"]
-    for finding in shown:
-        _finding(page, finding, w, verbose=verbose)
+    for group in _grouped(shown):
+        alike = group[1:] if len(group) > _ALIKE else []
+        for finding in group[: len(group) - len(alike)]:
+            _finding(page, finding, w, verbose=verbose)
+        if alike:
+            page.put(w["alike"].format(count=len(alike), subjects=", ".join(map(_named, alike))), "  ", "  ")
     for finding in notes if verbose else notes[:_INFO_SHOWN]:
         _note(page, finding, w)
     if not verbose and len(notes) > _INFO_SHOWN:
@@ -53,6 +59,21 @@ def check_text(answer: CheckAnswer, *, colour: bool = False, width: int = 100, v
     )
     page.put(foot, "", "", _DIM)
     return page.text()
+
+
+def _grouped(findings: list[Finding]) -> list[list[Finding]]:
+    """Findings that say the same of several things, together, in the order of the first of each."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.id, finding.severity), []).append(finding)
+    return list(groups.values())
+
+
+def _named(finding: Finding) -> str:
+    """The thing a finding is about, with what was measured where that is a number."""
+    value = finding.observed.get("value") if finding.observed else None
+    shown = f" ({value})" if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+    return clean(f"{finding.gpu or finding.subject}{shown}")
 
 
 def _verdict_text(answer: CheckAnswer, w: dict[str, str]) -> str:
