@@ -207,7 +207,8 @@ def look_at_acs(host: Asked, wanted: Wanted) -> Seen:
         if redirect is not None:
             above = devices.get(str(fact.fields.get("parent")))
             fields: dict[str, Any] = {
-                "is_gpu": False, "acs_redirect": redirect, "switch_port": fact.fields.get("port") == "downstream", "gpus_below": fact.fields.get("gpus_below"),
+                "is_gpu": False, "acs_redirect": redirect, "switch_port": fact.fields.get("port") == "downstream",
+                "gpus_below": fact.fields.get("gpus_below"),
                 "gpus_in_switch": above.fields.get("gpus_below") if above is not None else fact.fields.get("gpus_below"),
             }  # fmt: skip
             told = f"ACS control of {fact.key}: peer traffic {'is' if redirect else 'is not'} sent to the root"
