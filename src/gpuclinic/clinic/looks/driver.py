@@ -306,6 +306,7 @@ def _secure_boot(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
 
 def _support(wanted: Wanted, seen: Seen, state: dict[str, Scalar]) -> None:
     """For each GPU on the bus: does this driver, in this flavour, drive its architecture?"""
+    mine: list[dict[str, Scalar]] = []
     version = str(state.get("version") or state.get("disk_version") or "")
     branch = int(version.partition(".")[0]) if version.partition(".")[0].isdecimal() else None
     flavour = state.get("flavour") or state.get("disk_flavour")
@@ -326,6 +327,13 @@ def _support(wanted: Wanted, seen: Seen, state: dict[str, Scalar]) -> None:
             "first_branch": found.first_branch, "last_branch": found.last_branch, "bound": device.fields.get("driver") == "nvidia",
         }  # fmt: skip
         seen.fact("gpu_support", device.key, fields, device.source)
+        mine.append(fields)
+    state["gpus_judged"] = len(mine)
+    for name in ("wrong_flavour", "too_old", "too_new"):
+        state[f"gpus_{name}"] = sum(bool(fields[name]) for fields in mine)
+    worst = next((f for f in mine if f["wrong_flavour"] or f["too_old"] or f["too_new"]), None)
+    if worst is not None:
+        state["architecture"], state["needs"] = worst["architecture"], worst["needs"]
 
 
 def _branch(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
