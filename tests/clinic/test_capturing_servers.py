@@ -82,6 +82,8 @@ def test_samples_are_replayed(tmp_path: Path) -> None:
     again = _run(server, "check", "--host", str(tmp_path / "a.tar.gz"))
     assert first == again
     assert first["verdict"] == "ok"
+    _capture(server, "--host", str(tmp_path / "a.tar.gz"), "-o", str(tmp_path / "b.tar.gz"))
+    assert _run(server, "check", "--host", str(tmp_path / "b.tar.gz")) == first
 
 
 @pytest.mark.parametrize("faults", FAULTS[:4], ids=lambda faults: "+".join(faults) or "healthy")

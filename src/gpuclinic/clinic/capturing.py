@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import msgspec
 
 from gpuclinic import __version__
-from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, check
+from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, as_recorded, check
 from gpuclinic.clinic.gathering import Question, gather
 from gpuclinic.clinic.packing import pack
 from gpuclinic.clinic.scrubbing import Scrubber, unpacked_text
@@ -66,6 +66,7 @@ def capture(
     more: Callable[[Asked], None] | None = None,
 ) -> Captured:
     """Asks everything once, on the record, and makes it fit to leave the machine. more: asks the host for more."""
+    options = msgspec.structs.replace(options, check=as_recorded(host, options.check))
     recorder = RecordingHost(host, longest_s=options.longest_s + options.check.seconds)
     begun = host.clock()
     answer = check(recorder, options.check, progress)

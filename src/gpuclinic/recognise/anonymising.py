@@ -334,8 +334,8 @@ class Anonymiser:
             return self._unique("ip", old, lambda d: f"198.{18 + d[0] % 2}.{d[1]}.{1 + d[2] % 254}")
         out = [str(part) for part in parts[:kept]]
         for at in range(kept, 4):
-            second = (16, 32) if first == 172 else (64, 128) if first == 100 else (1, 255)
-            low, high = second if at == 1 else (1, 255)
+            second = {172: (16, 32), 100: (64, 128)}.get(first, (0, 256))
+            low, high = second if at == 1 else (0, 256) if at == 2 else (1, 255)  # a network's .0 and .255 stay
             out.append(str(self._octet(".".join(map(str, parts[:at])), parts[at], low, high)))
         new = ".".join(out)
         self.mapping.setdefault(old, new)
