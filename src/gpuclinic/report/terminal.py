@@ -34,18 +34,24 @@ def why_text(answer: Answer, *, colour: bool, width: int, verbose: bool) -> str:
         _alternatives(page, answer)
     else:
         _no_verdict(page, answer)
+        _notes(page, answer)  # all that could be found out stands in them
     if answer.outcome != "hint":
         _missing(page, answer)
-    if answer.notes:
-        page.section(page.words["notes"])
-        for note in answer.notes:
-            page.item(clean(note))
+    if answer.causes:
+        _notes(page, answer)
     if verbose:
         _timeline(page, answer)
         _lists(page, answer)
     else:
         _foot(page, answer)
     return page.text()
+
+
+def _notes(page: Page, answer: Answer) -> None:
+    if answer.notes:
+        page.section(page.words["notes"])
+    for note in answer.notes:
+        page.item(clean(note))
 
 
 def _headed(page: Page, head: str, code: str, body: str, *codes: str) -> str:
