@@ -10,6 +10,7 @@ import msgspec
 from gpuclinic import __version__
 from gpuclinic.clinic.collect import still_missing
 from gpuclinic.report.holders import holders
+from gpuclinic.report.machine import machine
 from gpuclinic.report.masking import cleaned
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def check_json(answer: CheckAnswer) -> str:
     body["looked_at"] = answer.looked_at
     body["not_looked_at"] = [msgspec.to_builtins(gap) for gap in answer.not_looked_at]
     body["holders"] = holders(answer.facts)
+    body["machine"] = machine(answer.facts)
     body["seconds"] = round(answer.seconds, 3)
     return as_text(body)
 

@@ -9,6 +9,7 @@ from gpuclinic.report._layout import columns
 from gpuclinic.report._page import Page
 from gpuclinic.report._view import place
 from gpuclinic.report.holders import put_holders
+from gpuclinic.report.machine import machine_line
 from gpuclinic.report.masking import clean
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def check_text(answer: CheckAnswer, *, colour: bool = False, width: int = 100, v
         seconds=answer.seconds,
         id=shown[0].id if shown else "",
     )
+    about = machine_line(answer.facts, w["driver"])
+    if about:
+        page.put(clean(about), "", "", _DIM)
     page.put(foot, "", "", _DIM)
     return page.text()
 
