@@ -24,6 +24,26 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_ANSWER = 256 << 20
 
 
+_REAP_S = 0.05
+"""How long a killed child may take to die; one in uninterruptible sleep is left, and looked for again at the next occasion."""
+_LEFT: list[int] = []
+"""Children of this process that were killed and are not collected yet."""
+
+
+def reap(patience: float) -> None:
+    """Collects children that died, for so many seconds at most."""
+    until = time.monotonic() + patience
+    while _LEFT:
+        for pid in list(_LEFT):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            _LEFT.remove(pid)
+        if not _LEFT or time.monotonic() >= until:
+            return
+        time.sleep(0.001)
+
+
 class _Files:
     """A child that reads files. One that does not answer in time is killed, never waited for, and another takes over."""
 
@@ -31,7 +51,6 @@ class _Files:
         self._root = root
         self._pid = 0
         self._to = self._from = -1
-        self._left: list[int] = []
         self.hung: list[str] = []
 
     def ask(self, question: dict[str, Any], deadline: float) -> list[tuple[dict[str, Any], bytes]] | None:
@@ -88,16 +107,8 @@ class _Files:
         if pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            self._left.append(pid)
-        self.reap()
-
-    def reap(self) -> None:
-        """Collects those that died; one in uninterruptible sleep is left to the kernel."""
-        for pid in list(self._left):
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                    continue
-            self._left.remove(pid)
+            _LEFT.append(pid)
+        reap(_REAP_S)
 
     def close(self) -> None:
         """Ends the child."""
@@ -299,11 +310,11 @@ class LiveHost:
                 self._kill(begun[0])
         self._running.clear()
         for process in self._left:
-            process.poll()
-            process.returncode = (
-                process.returncode if process.returncode is not None else -signal.SIGKILL
-            )  # not waited for
-        self._files.reap()
+            if process.poll() is None:
+                _LEFT.append(process.pid)
+                process.returncode = -signal.SIGKILL  # not waited for here
+        self._left.clear()
+        reap(_REAP_S)
 
 
 def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes | None, bytes, bool]:
