@@ -30,6 +30,7 @@ NOT_SEEN_BY_CHECK = {
     "ipmi_hangs": "no fault of the machine; test_healthy.py",
     "mtu_mixed": "the fake has one interface only, so that nothing says which MTU is the odd one",
     "nic_missing": "nothing says how many there should be",
+    "own_name_missing": "names are only asked of the machine that the check runs on",
     "p2p_broken": "peer access is asked of nvidia-smi topo, which check does not start",
     "shm_small": "the fake has no file systems of its own",
     "storage_hog": "nine of 112 processors are no fault",

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
 from fakes.faults import can_happen
 from fakes.machine import Process
 from fakes.skus import load_skus
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuclinic.clinic.checking import CheckAnswer
+    from gpuclinic.observe.asking import Answer
 
 SKUS = load_skus()
 COUNTS = {"gh200": 1, "gb200": 4, "gb300": 4}
@@ -137,8 +139,8 @@ def test_a_bmc_that_hangs_costs_only_its_sensors(room: Room, monkeypatch: pytest
     """The board's sensors are asked last and given up; what NVML said long before is not lost."""
 
     class Impatient(FastHost):
-        def command(self, *argv: str, deadline: float = 2.0, most: int = 1 << 26):  # type: ignore[no-untyped-def]
-            return super().command(*argv, deadline=min(deadline, 0.5), most=most)
+        def command(self, *argv: str, deadline: float = 2.0, most: int = 1 << 26) -> Answer:
+            return super().command(*argv, deadline=0.5 if argv[0] == "ipmitool" else deadline, most=most)
 
     answer = seen_by(room.server("h100-sxm", 8, ["ipmi_hangs"]), monkeypatch, Impatient, deep=True)
     assert {gap.check for gap in answer.not_looked_at} == {"sensors.board"}
