@@ -46,7 +46,7 @@ def _cases(rows: list[dict[str, Any]]) -> list[Any]:
     """In the order of SKUs, so that a server is built once and healed in between."""
     out = []
     for row in sorted(rows, key=_sku):
-        named = "+".join(row["faults"]) + "".join(f" {k}" for k in ("deep", "seconds", "expect_gpus") if k in row)
+        named = "+".join(row["faults"]) + "".join(f" {k}" for k in ("deep", "seconds", "expect_gpus", "files") if k in row)
         marks = [pytest.mark.slow] if row.get("slow") else []
         out.append(pytest.param(row, id=f"{_sku(row)} {named}", marks=marks))
     return out
@@ -72,6 +72,9 @@ def _is(finding: Finding, identity: str, severity: str, place: tuple[str | None,
 
 def _judge(row: dict[str, Any], room: Room, patch: pytest.MonkeyPatch) -> None:
     server = room.server(_sku(row), faults=row["faults"])
+    if "files" in row:
+        server.machine.files.update(row["files"])
+        server.write()
     options = {key: row[key] for key in ("deep", "expect_gpus") if key in row}
     answer = seen_by(server, patch, seconds=float(row.get("seconds", 0)), **options)
     shown = "\n".join(told(answer.findings, info=True))
