@@ -46,7 +46,9 @@ def _cases(rows: list[dict[str, Any]]) -> list[Any]:
     """In the order of SKUs, so that a server is built once and healed in between."""
     out = []
     for row in sorted(rows, key=_sku):
-        named = "+".join(row["faults"]) + "".join(f" {k}" for k in ("deep", "seconds", "expect_gpus", "files") if k in row)
+        named = "+".join(row["faults"]) + "".join(
+            f" {k}" for k in ("deep", "seconds", "expect_gpus", "files") if k in row
+        )
         marks = [pytest.mark.slow] if row.get("slow") else []
         out.append(pytest.param(row, id=f"{_sku(row)} {named}", marks=marks))
     return out

@@ -88,6 +88,10 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     reader = Reader(load())
     reader.read_host(Texts(seen.texts))
     steady = [fact for fact in reader.facts if fact.kind not in _sampled_kinds(seen)]
+    if (told := _told_by_smi(steady)) and not any(f.kind in ("nvml", "gpu") for f in seen.facts):
+        seen.fact(
+            "nvml", "nvml", {"reason": "ok", "devices": told}, "nvidia-smi", devices=f"nvidia-smi tells of {told} GPUs"
+        )
     complete(seen.facts + steady, started, options.psu_watts)
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)
@@ -96,7 +100,7 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     label = (name.line if name.ok else None) or host.label
     findings = [from_judged(one, options.lang, label) for one in judged if one.state == "holds"]
     findings += _from_logs(host, reader, seen.facts, options)
-    gaps = _gaps(seen.gaps, options, judged)
+    gaps = _gaps(_without_needless(seen.gaps, window[-1].facts), options, judged)
     answer = _answer(findings, judged, gaps, options, window[-1].facts)
     answer.host, answer.seconds = label, host.clock() - started
     boot = host.file("/proc/sys/kernel/random/boot_id", 64)
@@ -212,8 +216,19 @@ def _from_logs(host: Asked, reader: Reader, seen: list[Fact], options: CheckOpti
     crashes = {f.key: number for f in seen if f.kind == "crash_record" and (number := as_number(f.fields.get("at")))}
     switches = frozenset(f.key for f in seen if f.kind == "pci_device" and f.fields.get("is_nvswitch"))
     up_s = as_number(up.line) if up.ok else None
-    now = Now(host.clock(), up_s, zone_of(host, host.clock()), crashes, _answering(seen), switches)
+    asked_at = _asked_at(host, reader)
+    now = Now(asked_at, up_s, zone_of(host, asked_at), crashes, _answering(seen), switches)
     return [found for found in logged(result, reader.signals, options.lang, now) if chosen(found.id, options)]
+
+
+def _asked_at(host: Asked, reader: Reader) -> float:
+    """Unix time on the examined machine; of a snapshot that does not tell when it was made, the time of its newest log line."""
+    if getattr(host, "dated", 0.0) is not None:
+        return host.clock()
+    stamps = [
+        s.time.seconds for s in reader.signals if s.time is not None and not s.time.uptime and not s.time.yearless
+    ]
+    return max(stamps, default=host.clock())
 
 
 def _answering(seen: list[Fact]) -> frozenset[str]:
@@ -226,12 +241,31 @@ def _answering(seen: list[Fact]) -> frozenset[str]:
     )
 
 
+def _told_by_smi(facts: list[Fact]) -> int:
+    """How many GPUs nvidia-smi told of in full, where NVML did not; 0 where it left some out."""
+    told = {
+        f.key for f in facts if f.kind == "gpu" and f.fields.get("tool") != "nvml" and not f.fields.get("unreachable")
+    }
+    counts = [
+        as_number(f.fields.get("value")) for f in facts if f.kind == "gpu_count" and f.key.startswith("nvidia-smi")
+    ]
+    return len(told) if len(told) >= max((n for n in counts if n is not None), default=0) else 0
+
+
+def _without_needless(gaps: list[Gap], facts: list[Fact]) -> list[Gap]:
+    """The gaps; that NVML did not answer is no required one where nvidia-smi told of every GPU all the same."""
+    if not _told_by_smi(facts):
+        return gaps
+    return [msgspec.structs.replace(gap, required=False) if gap.check == "gpu.nvml" else gap for gap in gaps]
+
+
 def _gaps(gaps: list[Gap], options: CheckOptions, judged: list[Judged]) -> list[Gap]:
     """Gaps once each; those that --require or --only names are required."""
     out: dict[tuple[str, str], Gap] = {}
     named = [*options.require, *options.only]
     for gap in gaps:
-        required = gap.required or any(_named(gap.check, name) for name in named)
+        wanted = not options.only or any(_named(gap.check, name) for name in options.only)
+        required = (gap.required and wanted) or any(_named(gap.check, name) for name in named)
         out.setdefault((gap.check, gap.why), msgspec.structs.replace(gap, required=required))
     seen = {one.row.id for one in judged if one.state in ("holds", "no")}
     for one in judged:

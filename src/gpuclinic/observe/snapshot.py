@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import functools
 import json
 import os
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuclinic.model import UserError
+from gpuclinic.observe._dated import taken_at
 from gpuclinic.observe._file_child import read_regular, stat_of
 from gpuclinic.observe.asking import MOST_BYTES, Answer, slug
 from gpuclinic.observe.replay import ANSWERS, Replay
@@ -186,19 +188,30 @@ class Snapshot:
             "nvml", answer.data, why=None if answer.ok else "not in the snapshot", code=answer.code, sample=sample
         )
 
-    def clock(self) -> float:
-        """When the snapshot was made, as far as it tells."""
-        when = self.about.get("time", self.about.get("taken_at"))
-        if isinstance(when, (int, float)):
-            return float(when)
-        import datetime as dt
+    @functools.cached_property
+    def dated(self) -> float | None:
+        """When it was made, as far as anything in it tells."""
+        try:
+            outputs = os.listdir(self._folder / "commands")
+        except OSError:
+            outputs = []
 
-        if isinstance(when, str):
-            try:
-                return dt.datetime.fromisoformat(when.replace("Z", "+00:00")).timestamp()
-            except ValueError:
-                pass
-        return self._folder.stat().st_mtime
+        def read(name: str) -> bytes | None:
+            place = name.removeprefix("root") if name.startswith("root/") else None
+            answer = (
+                self.file(place, 1 << 20)
+                if place is not None
+                else self._read(self._folder / name, name, 1 << 16, end=False)
+            )
+            return answer.data if answer.ok else None
+
+        return taken_at(
+            self.about, read, [name for name in outputs if not (self._folder / "commands" / name).is_symlink()]
+        )
+
+    def clock(self) -> float:
+        """When it was made, as far as it tells; else when its folder was written."""
+        return self.dated if self.dated is not None else self._folder.stat().st_mtime
 
     def wait(self, seconds: float) -> None:
         """Time does not pass here."""

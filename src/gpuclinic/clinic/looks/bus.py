@@ -61,7 +61,7 @@ def _expected(host: Asked, wanted: Wanted, seen: Seen, count: int) -> None:
     if count == 0 and expected is None and noted is None:
         handed = any(fact.fields.get("is_gpu") for fact in seen.facts)
         why = "all NVIDIA GPUs are handed to virtual machines" if handed else "no NVIDIA GPU stands on the PCI bus"
-        seen.gaps.append(Gap("gpu.none", f"{why}, and none was expected", required=True))
+        seen.gaps.append(Gap("gpu.none", f"{why}; where that is right, say --expect-gpus 0", required=True))
 
 
 def _inventory(host: Asked) -> int | None:
