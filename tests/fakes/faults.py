@@ -113,6 +113,8 @@ def work(server: Server, gpu: int, pid: int = 0, utilization: int = 98, mib: int
     server.add_process(process, {gpu: min(mib, sku.memory["total"] // 2)})
     function = server.function(gpu)
     function.gen = function.gen_max
+    if sku.fans:
+        server.gpu(gpu, {"fan.speed": 72, "fan.target": 72, "fan.rpm": 2300})
     server.gpu(gpu, {
         "util.gpu": utilization, "util.memory": utilization // 2, "pstate": 0, "throttle": 0, "clock.graphics": sku.clocks["graphics_max"] - 60,
         "clock.sm": sku.clocks["graphics_max"] - 60, "clock.mem": sku.clocks["memory_max"], "power": int(sku.power["default"] * 900),
