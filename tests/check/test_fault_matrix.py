@@ -113,3 +113,33 @@ def test_the_table_has_every_fault() -> None:
             assert can_happen(SKUS[_sku(row)], fault.partition(":")[0]), f"{fault} on {_sku(row)}"
     assert len({tuple(row["faults"]) for row in TABLE["fault"]}) >= 60
     assert len(TABLE["pair"]) >= 10
+
+
+EVERYWHERE = [
+    {"faults": [fault], "expect": [{"id": identity, "severity": severity, **place}]}
+    for fault, identity, severity, place in (
+        ("lost:0", "gpu.lost", "critical", {"gpu": 0}),
+        ("missing:1", "gpu.missing_in_driver", "critical", {"gpu": 1}),
+        ("reset_required:1", "gpu.needs_reset", "critical", {"gpu": 1}),
+        ("hang:temp:0", "gpu.hung", "critical", {"gpu": 0}),
+        ("unreadable:1:temp", "gpu.unreadable", "warning", {"gpu": 1}),
+        ("inforom:0", "gpu.inforom_corrupt", "warning", {"gpu": 0}),
+        ("ecc_ue:1", "gpu.ecc.uncorrectable", "critical", {"gpu": 1}),
+        ("hot:1", "thermal.gpu.over_limit", "critical", {"gpu": 1}),
+        ("clocks_locked:0", "gpu.clocks.low_under_load", "warning", {"gpu": 0}),
+        ("process_gone:1", "process.gpu.dead_holder", "warning", {"subject": "43210"}),
+        ("zombie:0", "process.gpu.zombie_holder", "warning", {"subject": "43211"}),
+        ("module_not_loaded", "driver.module.not_loaded", "critical", {}),
+        ("module_mismatch", "driver.library.mismatch", "critical", {}),
+        ("nouveau", "driver.nouveau.bound", "critical", {}),
+        ("dkms_broken", "driver.module.next_kernel", "warning", {}),
+    )
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sku", sorted(SKUS))
+def test_the_gravest_on_every_model(sku: str, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    for row in EVERYWHERE:
+        if all(can_happen(SKUS[sku], fault.partition(":")[0]) for fault in row["faults"]):
+            _judge({**row, "sku": sku}, room, monkeypatch)
