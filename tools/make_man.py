@@ -105,7 +105,16 @@ def page() -> str:
         ".SH NAME",
         "gpuclinic \\- why processes on GPU servers die, hang or crawl",
     ]
-    out += [".SH SYNOPSIS", ".B gpuclinic why", "[\\fIoptions\\fR] [\\fIPATH\\fR ...]", ".br", ".B gpuclinic explain"]
+    out += [".SH SYNOPSIS", ".B gpuclinic why", "[\\fIoptions\\fR] [\\fIPATH\\fR ...]", ".br"]
+    out += [
+        ".B gpuclinic check",
+        "[\\fIoptions\\fR]",
+        ".br",
+        ".B gpuclinic capture",
+        "[\\fIoptions\\fR]",
+        ".br",
+        ".B gpuclinic explain",
+    ]
     out += [
         "[\\fIoptions\\fR] \\fITOPIC\\fR ...",
         ".br",

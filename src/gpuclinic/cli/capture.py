@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.progress import Progress
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _LEFT_OUT_SHOWN = 12
 
 def run_capture(options: argparse.Namespace) -> int:
     """Asks, packs, says what is in it."""
-    from gpuclinic.cli.check import host_of, looking_at
+    from gpuclinic.cli.check import host_of
     from gpuclinic.clinic.capturing import CaptureOptions, capture, is_root, write_capture
     from gpuclinic.clinic.checking import CheckOptions
 
@@ -43,13 +44,13 @@ def run_capture(options: argparse.Namespace) -> int:
         question=_question(options, host), most=most, longest_s=options.max_time, anonymiser=anonymiser,
         as_root=is_root(),
     )  # fmt: skip
-    progress = looking_at() if sys.stderr is not None and sys.stderr.isatty() else None
+    progress = Progress.where_seen()
     try:
-        captured = capture(host, wanted, progress=progress)
+        captured = capture(host, wanted, progress=progress.look if progress is not None else None)
     finally:
         host.close()
         if progress is not None:
-            sys.stderr.write("\r\x1b[K")
+            progress.clear()
     path = _path(options.output, captured)
     if path is None:
         left_out = write_capture(captured, sys.stdout.buffer, ending, wanted.most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.progress import Progress
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from gpuclinic.observe.asking import Asked
 
@@ -33,13 +32,13 @@ def run_check(options: argparse.Namespace) -> int:
         psu_watts=options.psu_watts, lang=chosen_language(options),
     )  # fmt: skip
     host = host_of(options)
-    progress = looking_at() if sys.stderr is not None and sys.stderr.isatty() else None
+    progress = Progress.where_seen()
     try:
-        answer = check(host, as_recorded(host, wanted), progress)
+        answer = check(host, as_recorded(host, wanted), progress.look if progress is not None else None)
     finally:
         host.close()
-    if progress is not None:
-        sys.stderr.write("\r\x1b[K")
+        if progress is not None:
+            progress.clear()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if options.json:
@@ -94,20 +93,10 @@ def _print_list(options: argparse.Namespace) -> int:
     from gpuclinic.knowledge import load_checks
     from gpuclinic.report.checkup import list_text
 
-    sys.stdout.write(list_text(LOOKS, load_checks(), chosen_language(options)))
+    if options.json:
+        from gpuclinic.report.as_json import list_json
+
+        sys.stdout.write(list_json(LOOKS, load_checks(), chosen_language(options)) + "\n")
+        return 0
+    sys.stdout.write(list_text(LOOKS, load_checks(), chosen_language(options), _width()))
     return 0
-
-
-def looking_at() -> Callable[[str], None]:
-    """What is being looked at, on standard error, from half a second on."""
-    import time
-
-    started = time.monotonic()
-
-    def show(what: str) -> None:
-        if time.monotonic() - started > 0.5:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"\r\x1b[K{what[:60]}")
-                sys.stderr.flush()
-
-    return show

@@ -29,12 +29,26 @@ def commands() -> list[Command]:
         helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, parser in action.choices.items():
             options = [a for a in parser._actions if a.option_strings]
+            for option in options:
+                if option.dest in ("only", "skip", "require"):
+                    option.choices = _check_ids()
             places = [a for a in parser._actions if not a.option_strings]
             words = [str(c) for a in places for c in a.choices or ()]
             if any(a.dest == "topic" for a in places):
                 words = _TOPICS.split()
             found.append(Command(name, helps.get(name, ""), options, words, any(a.dest == "paths" for a in places)))
     return found
+
+
+def _check_ids() -> list[str]:
+    """Looks and findings, for options that name some."""
+    from gpuclinic.clinic.looks import LOOKS
+    from gpuclinic.knowledge import load_checks
+
+    tables = load_checks()
+    return sorted(
+        {look.id for look in LOOKS} | {row.id for row in tables.checks} | {row.id for row in tables.log_findings}
+    )
 
 
 def global_options() -> list[argparse.Action]:

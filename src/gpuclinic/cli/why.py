@@ -8,11 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, complain
+from gpuclinic.cli.progress import Progress
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from gpuclinic.clinic import Answer
     from gpuclinic.clinic.gathering import Gathered
@@ -47,13 +47,13 @@ def run_why(options: argparse.Namespace) -> int:
     stdin = sys.stdin.buffer if "-" in paths else None
     for path in missing:
         complain(f"not read: {path}: no such file or folder")
-    progress = _progress() if sys.stderr is not None and sys.stderr.isatty() else None
+    progress = Progress.where_seen(1.0)
     gathered = _gathered(options, captured) if live else None
-    answer = examine(Places(paths, stdin), lang, progress, gathered)
+    answer = examine(Places(paths, stdin), lang, progress.read if progress is not None else None, gathered)
     if gathered is not None and options.job:
         answer.asked["job"] = options.job
     if progress is not None:
-        sys.stderr.write("\r\x1b[K")
+        progress.clear()
     _print(answer, options)
     return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
 
@@ -143,21 +143,5 @@ def text_width() -> int:
     """Columns to write in: the terminal's, between 40 and 120; 100 where there is no terminal."""
     import shutil
 
-    return max(40, min(120, shutil.get_terminal_size((100, 24)).columns)) if sys.stdout.isatty() else 100
-
-
-def _progress() -> Callable[[str, int], None]:
-    """A line on standard error that says what is being read, at most ten times a second, from the first second on."""
-    import time
-
-    started = last = time.monotonic()
-
-    def show(path: str, offset: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - started > 1.0 and now - last > 0.1:
-            last = now
-            sys.stderr.write(f"\r\x1b[K{path[-50:]}: {offset / 1e6:.0f} MB")
-            sys.stderr.flush()
-
-    return show
+    asked = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return max(40, min(120, shutil.get_terminal_size((100, 24)).columns)) if asked else 100

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.clinic.answer import fill
+from gpuclinic.clinic.looks import LOOKS
 from gpuclinic.knowledge import load, load_checks
 from gpuclinic.knowledge.causes import cause_ids, cause_info
 from gpuclinic.knowledge.codes import TOPICS, CodeInfo, all_names, by_code, by_name
@@ -17,6 +18,7 @@ from gpuclinic.knowledge.xids import NVLINK5, XidInfo, catalogue, judge, nvlink5
 from gpuclinic.model import LEVEL_CONFIDENCE, SEVERITIES, UserError
 
 if TYPE_CHECKING:
+    from gpuclinic.clinic.looks import Look
     from gpuclinic.knowledge import Check, LogFinding, Rule, Signature
 
 _ASKED = re.compile(
@@ -61,6 +63,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """What is known of a topic. name: None where nobody has listed it. also: other names of the same thing.
 
     decoded: what the line itself added (NVLink 5). suggestions: topics that may have been meant.
+    condition: when a finding holds, in the language of rules. steps: what to do where the cause's steps do not fit.
     """
 
     topic: str
@@ -76,6 +79,8 @@ class Explanation(msgspec.Struct, frozen=True):
     also: tuple[str, ...] = ()
     decoded: dict[str, Any] = {}
     suggestions: tuple[str, ...] = ()
+    condition: str = ""
+    steps: tuple[dict[str, str], ...] = ()
 
 
 def explain(topic: str, lang: str = "en") -> Explanation:
@@ -156,6 +161,11 @@ def _identity(identity: str, lang: str) -> Explanation | None:
     for check in load_checks().checks:
         if check.id == wanted:
             return _from_check(check, lang)
+    for look in LOOKS:
+        if look.id == wanted:
+            return _from_look(look, lang)
+    if wanted == "gpu.none":
+        return _no_gpu(lang)
     logged = [row for row in load_checks().log_findings if row.id == wanted]
     if logged:
         return _from_log_finding(logged, lang)
@@ -323,18 +333,41 @@ def _from_check(row: Check, lang: str) -> Explanation:
     """A finding of `check`: what it says, when it holds, what to do."""
     suffix = "zh" if lang == "zh" else "en"
     info = cause_info(row.cause) if row.cause else None
-    title = _PLACE.sub(r"<\1>", getattr(row, f"title_{suffix}"))
-    plain = _PLACE.sub(r"<\1>", getattr(row, f"detail_{suffix}")) or (getattr(info, f"text_{suffix}") if info else "")
+    title = re.sub(r" {2,}", " ", _PLACE.sub("…", getattr(row, f"title_{suffix}")))
+    plain = _PLACE.sub(" …", getattr(row, f"detail_{suffix}")) or (getattr(info, f"text_{suffix}") if info else "")
     severity = next(s for s in reversed(SEVERITIES) if getattr(row, s))
     when = "; ".join(f"{s}: {' '.join(getattr(row, s).split())}" for s in reversed(SEVERITIES) if getattr(row, s))
-    held = (f"；须持续 {row.for_s:g} 秒" if lang == "zh" else f"; for {row.for_s:g} s") if row.for_s else ""
+    held = f" ({row.for_s:g} s)" if row.for_s else ""
     action = row.action or (info.action if info else "none")
-    holds = f"判定条件（{row.over or 'host'}）：" if lang == "zh" else f"It holds ({row.over or 'host'}) where "
     stop = "。" if lang == "zh" else ". "
     return Explanation(
-        "finding", row.id, title, severity, action, f"{title}{stop}{plain}{'' if lang == 'zh' else ' '}{holds}{when}{held}{stop}".strip(),
-        cause=row.cause or None, escalation=_ESCALATIONS.get(action, ()), source=row.source,
+        "finding", row.id, title, severity, action, f"{title}{stop}{plain}".strip(), cause=row.cause or None,
+        escalation=_ESCALATIONS.get(action, ()), source=row.source, condition=f"{row.over or 'host'}: {when}{held}",
+        steps=tuple({"text": getattr(step, suffix), "command": step.command} for step in row.steps),
     )  # fmt: skip
+
+
+def _from_look(look: Look, lang: str) -> Explanation:
+    """What `check` looks at; it stands among what could not be looked at by this name."""
+    rows = [row.id for row in load_checks().checks if row.look == look.id]
+    shown = ", ".join(rows[:12]) + (" …" if len(rows) > 12 else "")
+    text = (
+        f"check 的一个检查对象；以下 {len(rows)} 项结论依据它：{shown}。"
+        if lang == "zh"
+        else f"A look of check; {len(rows)} findings rest on it: {shown}."
+    )
+    return Explanation("finding", look.id, look.id, "info", "none", text, source="clinic/looks/_table.py")
+
+
+def _no_gpu(lang: str) -> Explanation:
+    text = (
+        "PCI 总线上没有 NVIDIA GPU，也没有声明应有的数量，因此无法判断。"
+        "若本就没有 GPU，用 --expect-gpus 0；若应有 N 块，用 --expect-gpus N，缺卡即为严重。"
+        if lang == "zh"
+        else "No NVIDIA GPU stands on the PCI bus and nobody said how many there should be, so check cannot tell whether that is right. "
+        "--expect-gpus 0 says it is; --expect-gpus N makes every missing one critical."
+    )
+    return Explanation("finding", "gpu.none", "gpu.none", "info", "none", text, source="docs/contract.md")
 
 
 def _from_log_finding(rows: list[LogFinding], lang: str) -> Explanation:

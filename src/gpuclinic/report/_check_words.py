@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 EN: dict[str, str] = {
     "verdict.ok": "FIT FOR WORK",
     "verdict.warning": "WARNING",
@@ -27,8 +29,8 @@ EN: dict[str, str] = {
     "required": "required",
     "looked": "Looked at ({count})",
     "foot": "{host}: {count} checks in {seconds:.1f} s. gpuclinic explain {id} says more; -v shows all that was looked at.",
-    "foot.clean": "{host}: {count} checks in {seconds:.1f} s; -v shows all that was looked at.",
-    "more": "and {count} more lines of evidence (-v)",
+    "foot.clean": "{host}: {count} checks in {seconds:.1f} s; -v shows all that was looked at; --deep looks harder (sensors, counters).",
+    "more": "and {count} more of the evidence (-v)",
     "more.info": "and {count} notes that are no faults (-v)",
     "holders": "Who holds the GPUs ({count} processes)",
     "holders.row": "GPU {gpus}: {mib} MiB, pid {pid}, {user}, {program}",
@@ -64,7 +66,7 @@ ZH: dict[str, str] = {
     "required": "必查项",
     "looked": "已检查（{count} 项）",
     "foot": "{host}：{count} 项检查，用时 {seconds:.1f} 秒。gpuclinic explain {id} 查看说明；-v 列出全部检查项。",
-    "foot.clean": "{host}：{count} 项检查，用时 {seconds:.1f} 秒；-v 列出全部检查项。",
+    "foot.clean": "{host}：{count} 项检查，用时 {seconds:.1f} 秒；-v 列出全部检查项；--deep 深入检查（传感器、计数器、历次启动）。",
     "more": "另有 {count} 行证据（-v）",
     "more.info": "另有 {count} 条非故障提示（-v）",
     "holders": "占用 GPU 的进程（{count} 个）",
@@ -96,6 +98,36 @@ UNITS_ZH: dict[str, str] = {
 def unit_words(unit: str, lang: str) -> str:
     """A unit in a language."""
     return UNITS_ZH.get(unit, unit) if lang == "zh" else unit
+
+
+_GAPS_ZH: tuple[tuple[str, str], ...] = (
+    ("not asked when this was captured", "抓取时未询问"), ("not in the snapshot", "快照中没有"), ("Permission denied", "没有权限"),
+    ("Operation not permitted", "不允许该操作"), ("No such file or directory", "文件不存在"), ("is not installed", "未安装"),
+    ("no answer within", "超时无应答："), ("the kernel log cannot be read", "无法读取内核日志"),
+    ("as root, or in the group adm or systemd-journal, it can", "以 root 或 adm / systemd-journal 组成员身份运行即可"),
+    ("no NVIDIA GPU stands on the PCI bus", "PCI 总线上没有 NVIDIA GPU"),
+    ("where that is right, say --expect-gpus 0", "若本就如此，请加 --expect-gpus 0"),
+    ("the kernel driver is not loaded", "内核驱动未加载"), ("needs two samples; give --deep or --seconds", "需要两次采样，请加 --deep 或 --seconds"),
+    ("run it as root", "请以 root 运行"), ("run as root", "请以 root 运行"), ("the driver does not answer; see dmesg", "驱动无响应，请查看 dmesg"),
+    ("modprobe nvidia tells why", "modprobe nvidia 会给出原因"), ("not read from here on", "其后未读取"),
+)  # fmt: skip
+
+
+def gap_words(why: str, lang: str) -> str:
+    """Why something could not be looked at."""
+    if lang == "zh":
+        for english, chinese in _GAPS_ZH:
+            why = why.replace(english, chinese)
+    return why
+
+
+def plain_title(template: str) -> str:
+    """A row's title without its places, for lists and explanations."""
+    return (
+        " ".join(re.sub(r"\s*[(（]?\{\w+\}[)）]?", " …", template).split())
+        .replace(" …：", " …：")
+        .replace(" … …", " …")
+    )
 
 
 def check_words(lang: str) -> dict[str, str]:

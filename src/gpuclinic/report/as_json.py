@@ -9,13 +9,19 @@ import msgspec
 
 from gpuclinic import __version__
 from gpuclinic.clinic.collect import still_missing
+from gpuclinic.model import SEVERITIES
+from gpuclinic.report._check_words import plain_title
 from gpuclinic.report.holders import holders
 from gpuclinic.report.machine import machine
 from gpuclinic.report.masking import cleaned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuclinic.clinic import Answer
     from gpuclinic.clinic.checking import CheckAnswer
+    from gpuclinic.clinic.looks import Look
+    from gpuclinic.knowledge import CheckTables
     from gpuclinic.model import Cause
 
 
@@ -59,6 +65,20 @@ def check_json(answer: CheckAnswer) -> str:
     body["holders"] = holders(answer.facts)
     body["machine"] = machine(answer.facts)
     body["seconds"] = round(answer.seconds, 3)
+    return as_text(body)
+
+
+def list_json(looks: Iterable[Look], tables: CheckTables, lang: str) -> str:
+    """All looks and findings of `check`."""
+    body = envelope("check", lang)
+    suffix = "zh" if lang == "zh" else "en"
+    body["looks"] = [{"id": look.id, "deep": look.deep, "required": look.required} for look in looks]
+    body["checks"] = [
+        {"id": row.id, "component": row.component, "look": row.look, "title": plain_title(getattr(row, f"title_{suffix}")),
+         "severities": [s for s in reversed(SEVERITIES) if getattr(row, s)], "cause": row.cause or None, "deep": row.deep}
+        for row in tables.checks
+    ]  # fmt: skip
+    body["log_findings"] = sorted({row.id for row in tables.log_findings if row.severity != "none"})
     return as_text(body)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.report._check_words import check_words
+from gpuclinic.report._check_words import check_words, gap_words
 from gpuclinic.report.masking import clean
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def captured_text(
     if titles:
         line += words["found"].format(titles="; ".join(titles[:_TITLES]))
         line += words["more"].format(count=len(titles) - _TITLES) if len(titles) > _TITLES else ""
+    if answer.verdict == "unknown" and not titles:
+        required = [gap_words(gap.why, lang) for gap in answer.not_looked_at if gap.required]
+        line += words["found"].format(titles="; ".join(required[:_TITLES])) if required else ""
     out = [clean(line)]
     out.append(clean(words["written"].format(path=path, size=_size(size)) if size is not None else words["stdout"]))
     if left_out:

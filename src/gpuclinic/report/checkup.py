@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.report._check_words import check_words, unit_words
-from gpuclinic.report._layout import columns
+from gpuclinic.report._check_words import check_words, gap_words, plain_title, unit_words
+from gpuclinic.report._layout import columns, shorten
 from gpuclinic.report._page import Page
 from gpuclinic.report._view import place
 from gpuclinic.report.holders import put_holders
@@ -171,19 +171,20 @@ def _gaps(page: Page, answer: CheckAnswer, w: dict[str, str]) -> None:
     page.section(w["not_looked"])
     for gap in sorted(answer.not_looked_at, key=lambda g: not g.required):
         mark = f" ({w['required']})" if gap.required else ""
-        page.item(clean(f"{gap.check}{mark}: {gap.why}"))
+        page.item(clean(f"{gap.check}{mark}: {gap_words(gap.why, page.lang)}"))
 
 
-def list_text(looks: Iterable[Look], tables: CheckTables, lang: str) -> str:
+def list_text(looks: Iterable[Look], tables: CheckTables, lang: str, width: int = 100) -> str:
     """All looks and findings, one a line."""
     w = check_words(lang)
     out = [w["list.looks"]]
     out += [f"  {look.id}" + (f"  ({w['list.deep']})" if look.deep else "") for look in looks]
     out += ["", w["list.checks"]]
     suffix = "zh" if lang == "zh" else "en"
-    rows = [(row.id, getattr(row, f"title_{suffix}"), row.deep) for row in tables.checks]
-    width = max((len(identity) for identity, _, _ in rows), default=0)
-    for identity, title, deep in rows:
-        out.append(f"  {identity:<{width}}  {title}" + (f"  ({w['list.deep']})" if deep else ""))
-    out += [f"  {identity}" for identity in dict.fromkeys(row.id for row in tables.log_findings)]
+    for row in tables.checks:
+        title = shorten(plain_title(getattr(row, f"title_{suffix}")), max(30, width - 4))
+        out += [f"  {row.id}" + (f"  ({w['list.deep']})" if row.deep else ""), f"      {title}"]
+    out += [
+        f"  {identity}" for identity in dict.fromkeys(row.id for row in tables.log_findings if row.severity != "none")
+    ]
     return "\n".join(out) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gpuclinic.knowledge.causes import cause_info
@@ -11,6 +12,8 @@ from gpuclinic.report.as_json import as_text, envelope
 from gpuclinic.report.masking import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuclinic.clinic.explain import Explanation
 
 _COLOURS = {"critical": "31", "warning": "33", "info": "32"}
@@ -25,6 +28,10 @@ def explain_json(found: Explanation, lang: str) -> str:
     body["escalation"] = list(found.escalation)
     body["also"] = list(found.also)
     body["suggestions"] = list(found.suggestions)
+    if found.condition:
+        body["condition"] = found.condition
+    if found.steps:
+        body["steps"] = list(found.steps)
     if found.decoded:
         body["decoded"] = found.decoded
     return as_text(body)
@@ -52,6 +59,10 @@ def explain_text(found: Explanation, lang: str, *, colour: bool, width: int) -> 
     page.put(w["action"] + w["colon"] + w["then.arrow"].join(dict.fromkeys(steps)), "  ")
     if found.cause:
         _cause(page, found, lang)
+    _steps(page, found.steps)
+    if found.condition:
+        page.blank()
+        page.put(("判定条件" if lang == "zh" else "Condition") + w["colon"] + clean(found.condition), "", "", "2")
     if found.source:
         page.blank()
         page.put(w["source"] + w["colon"] + clean(found.source), "", "", "2")
@@ -97,19 +108,21 @@ def _cause(page: Page, found: Explanation, lang: str) -> None:
         page.put(f"{w['points_at']}{w['colon']}{title}{w['open']}{info.id}{w['close']}", "  ")
     elif found.topic != "cause":
         page.put(f"{w['points_at']}{w['colon']}{info.id}", "  ")
-    if not info.steps:
-        return
-    page.section(w["steps"])
-    for number, step in enumerate(info.steps, 1):
-        page.put(step.zh if lang == "zh" else step.en, f"  {number}. ")
-        if step.command and "{" not in step.command:
-            page.command(step.command, "     ")
-        elif step.command:
-            page.command(_generic(step.command), "     ")
+    if not found.steps:
+        _steps(page, [{"text": step.zh if lang == "zh" else step.en, "command": step.command} for step in info.steps])
+
+
+def _steps(page: Page, steps: Iterable[dict[str, str]]) -> None:
+    for number, step in enumerate(steps, 1):
+        if number == 1:
+            page.section(page.words["steps"])
+        page.put(_generic(step["text"]), f"  {number}. ")
+        if step["command"]:
+            page.command(_generic(step["command"]), "     ")
 
 
 def _generic(command: str) -> str:
-    """A command with its places as names that a person fills in."""
+    """A command or a text with its places as names that a person fills in."""
     for name, shown in (("gpu_index", "INDEX"), ("gpu", "GPU"), ("pid", "PID"), ("host", "NODE"), ("rank", "RANK")):
         command = command.replace("{" + name + "}", shown)
-    return command
+    return re.sub(r"\{(\w+)\}", lambda place: place[1].upper(), command)

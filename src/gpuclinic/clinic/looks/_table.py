@@ -33,7 +33,7 @@ LOOKS: tuple[Look, ...] = (
     Look("host.time", "host:look_at_time"),
     Look("storage.mounts", "storage:look_at_mounts"),
     Look("storage.devices", "storage:look_at_devices", sampled=True),
-    Look("storage.network_fs", "storage:look_at_network_file_systems", sampled=True),
+    Look("storage.remote", "storage:look_at_network_file_systems", sampled=True),
     Look("storage.disk_health", "storage:look_at_disk_health", deep=True),
     Look("network.rdma", "network:look_at_rdma", sampled=True),
     Look("network.interfaces", "network:look_at_interfaces", sampled=True),
@@ -46,7 +46,7 @@ LOOKS: tuple[Look, ...] = (
     Look("container.runtime", "containers:look_at_containers"),
     Look("scheduler.node", "schedulers:look_at_schedulers"),
     Look("process.stuck", "processes:look_at_stuck"),
-    Look("host.limits", "host:look_at_limits"),
+    Look("host.ulimits", "host:look_at_limits"),
     Look("host.settings", "host:look_at_settings"),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
 )

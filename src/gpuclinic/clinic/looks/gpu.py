@@ -26,9 +26,7 @@ def look_at_gpus(host: Asked, wanted: Wanted) -> Seen:
         seen.facts.extend(parse_nvml(Document("nvml", answer.text, name_hint="nvml.json")))
     if any(fact.kind == "gpu" for fact in seen.facts):
         _placed(seen, wanted)
-        for fact in seen.facts:
-            if fact.kind == "gpu" and fact.fields.get("not_asked"):
-                seen.gaps.append(Gap(LOOK, f"GPU {fact.key}: {fact.fields['not_asked']}", required=True))
+        _tell_gaps(seen)
         return seen
     told = next((f.fields for f in seen.facts if f.kind == "nvml"), {})
     why = _FIXES.get(str(told.get("reason")))
@@ -39,6 +37,20 @@ def look_at_gpus(host: Asked, wanted: Wanted) -> Seen:
     if on_bus != 0 and not any(fact.kind == "gpu" for fact in seen.facts):
         seen.gaps.append(Gap(LOOK, f"NVML: {reason}", required=True))
     return seen
+
+
+def _tell_gaps(seen: Seen) -> None:
+    """What NVML did not tell of a GPU: all behind a call that hung, everything of one that is lost, what there was no time for."""
+    for fact in seen.facts:
+        if fact.kind != "gpu":
+            continue
+        why = fact.fields.get("not_asked")
+        if fact.fields.get("hung"):
+            why = f"{fact.fields.get('hung_call') or 'a call'} hung; not read from here on"
+        elif fact.fields.get("unreachable"):
+            why = str(fact.fields.get("error") or "NVML gives no handle")
+        if why:
+            seen.gaps.append(Gap(LOOK, f"GPU {fact.key}: {why}", required=True))
 
 
 def _placed(seen: Seen, wanted: Wanted) -> None:

@@ -135,7 +135,7 @@ def look_at_limits(host: Asked, wanted: Wanted) -> Seen:
     from gpuclinic.recognise.host_limits import configured_limits, process_limits
 
     seen = Seen()
-    texts = Texts(host, seen, "host.limits")
+    texts = Texts(host, seen, "host.ulimits")
     seen.facts += host_state.kernel_tables(
         texts.many("/proc/sys/fs/file-nr", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/loadavg")
     )

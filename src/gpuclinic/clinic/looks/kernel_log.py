@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.looks._look import Seen, Wanted
 from gpuclinic.model import Gap
+from gpuclinic.recognise.kmsg import readable
 
 if TYPE_CHECKING:
     from gpuclinic.observe.asking import Asked
@@ -29,7 +30,7 @@ def look_at_kernel_log(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - a
     seen = Seen()
     ring = host.file("/dev/kmsg", _MOST)
     if ring.ok and ring.data:
-        seen.texts.append(("/dev/kmsg", ring.data))
+        seen.texts.append(("/dev/kmsg", readable(ring.data)))
         return seen
     why = ring.why or "empty"
     for argv in (("dmesg", "--time-format=iso"), ("dmesg",), _JOURNAL):

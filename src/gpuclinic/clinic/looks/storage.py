@@ -86,7 +86,7 @@ def look_at_devices(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all 
 def look_at_network_file_systems(host: Asked, wanted: Wanted) -> Seen:
     """Facts `nfs_io`, `lustre_target`, `lustre`, `ceph_client`; nothing where no such file system is mounted."""
     seen = Seen()
-    texts = Texts(host, seen, "storage.network_fs")
+    texts = Texts(host, seen, "storage.remote")
     types = {str(fact.fields.get("type")) for fact in wanted.of("mount")}
     if types & {"nfs", "nfs4"}:
         seen.facts += storage_state.nfs_mounts(texts.one("/proc/self/mountstats", 4 << 20) or "")
@@ -104,10 +104,10 @@ def look_at_network_file_systems(host: Asked, wanted: Wanted) -> Seen:
         )
         seen.facts += storage_state.lustre_health(texts.many(*(f"{place}/health_check" for place in places), most=4096))
     if "ceph" in types:
-        ceph = Texts(host, seen, "storage.network_fs")
+        ceph = Texts(host, seen, "storage.remote")
         listing = host.listing("/sys/kernel/debug/ceph")
         if not listing.ok and not is_absent(listing):
-            seen.gaps.append(Gap("storage.network_fs", f"/sys/kernel/debug/ceph: {listing.why}", fix="run it as root"))
+            seen.gaps.append(Gap("storage.remote", f"/sys/kernel/debug/ceph: {listing.why}", fix="run it as root"))
         seen.facts += storage_state.ceph_clients(
             ceph.many(*(f"/sys/kernel/debug/ceph/*/{name}" for name in ("status", "mdsc", "osdc")))
         )
