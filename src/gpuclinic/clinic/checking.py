@@ -11,6 +11,7 @@ from gpuclinic.clinic.findings import from_judged, settled
 from gpuclinic.clinic.logged import Now, logged
 from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
 from gpuclinic.clinic.looks._look import as_number, zone_of
+from gpuclinic.clinic.looks.from_texts import complete_from_texts
 from gpuclinic.clinic.reading import Reader, Texts
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.evidence import Reading
@@ -92,6 +93,7 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
         seen.fact(
             "nvml", "nvml", {"reason": "ok", "devices": told}, "nvidia-smi", devices=f"nvidia-smi tells of {told} GPUs"
         )
+    steady = complete_from_texts(host, wanted, seen, steady, reader.signals)
     complete(seen.facts + steady, started, options.psu_watts)
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)

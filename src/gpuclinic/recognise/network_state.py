@@ -40,6 +40,16 @@ def rdma_ports(
             fact.fields["port"] = whole(fact.key.rpartition("/")[2])
         out.append(fact)
     ports = [fact for fact in out if fact.kind == "ib_port" and not fact.fields["virtual"]]
+    beside_peers(ports)
+    downed = {fact.key: fact.fields.get("link_downed") for fact in out if fact.kind == "ib_counters"}
+    for fact in ports:
+        if isinstance(count := downed.get(fact.key), int):
+            fact.fields["link_downed"] = count
+    return out
+
+
+def beside_peers(ports: list[Fact]) -> None:
+    """Tells each port of the others of its group: peers, peers_up, rate_typical_gbs (of those that are up)."""
     for fact in ports:
         peers = [p for p in ports if p is not fact and p.fields.get("group") == fact.fields.get("group")]
         rates = sorted(
@@ -51,11 +61,6 @@ def rdma_ports(
         fact.fields["peers_up"] = sum(bool(p.fields.get("up")) for p in peers)
         if rates:
             fact.fields["rate_typical_gbs"] = rates[len(rates) // 2]
-    downed = {fact.key: fact.fields.get("link_downed") for fact in out if fact.kind == "ib_counters"}
-    for fact in ports:
-        if isinstance(count := downed.get(fact.key), int):
-            fact.fields["link_downed"] = count
-    return out
 
 
 def _describe(fact: Fact, files: Mapping[str, str], boards: Mapping[str, str], devices: Mapping[str, str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent
 from gpuclinic.model import Gap
 from gpuclinic.recognise import process_table as table
@@ -52,6 +54,15 @@ def look_at_processes(host: Asked, wanted: Wanted) -> Seen:
     return seen
 
 
+def look_at_holders(host: Asked, wanted: Wanted, tasks: dict[int, table.Task], up_s: float | None) -> Seen:
+    """Facts `gpu_holder` and `gpu_use` once more, where a text told who is on the GPUs after the processes were looked at."""
+    seen = Seen()
+    machine = msgspec.structs.replace(_machine(host, wanted, tasks), up_s=up_s)
+    _holders(host, wanted, machine, seen)
+    _visible_of_holders(seen)
+    return seen
+
+
 _OF_VISIBLE = (
     "pid",
     "program",
@@ -92,7 +103,7 @@ def _machine(host: Asked, wanted: Wanted, tasks: dict[int, table.Task]) -> Machi
     )  # fmt: skip
 
 
-_DAEMONS = {
+DAEMONS = {
     "nvidia-persiste": "nvidia-persistenced", "nv-fabricmanage": "nv-fabricmanager", "nv-hostengine": "nv-hostengine", "slurmd": "slurmd",
     "kubelet": "kubelet", "k3s-server": "kubelet", "k3s-agent": "kubelet", "rke2": "kubelet", "dockerd": "dockerd", "containerd": "containerd",
     "crio": "crio", "nvidia-imex": "nvidia-imex",
@@ -103,7 +114,7 @@ _DAEMONS = {
 def _daemons(host: Asked, tasks: dict[int, table.Task], seen: Seen) -> None:
     """Facts `daemon` of services that matter to GPUs and run here."""
     for pid, task in tasks.items():
-        name = _DAEMONS.get(task.comm)
+        name = DAEMONS.get(task.comm)
         if task.comm == "nvidia-cuda-mps":
             command = table.command_line(host.file(f"/proc/{pid}/cmdline", 4096).data)
             name = "nvidia-cuda-mps-server" if "mps-server" in command else "nvidia-cuda-mps-control"

@@ -147,6 +147,9 @@ ENTRIES: tuple[Entry, ...] = (
         "bmc:parse_dmidecode",
     ),
     Entry("uname", (r"^Linux \S+ \d+\.\d+\.\S+ #", r"uname -\w*r"), "system:parse_uname"),
+    Entry("timedatectl", (r"^\s*(?:System clock|NTP) synchronized: ", r"^NTPSynchronized="), "clock:parse_timedatectl"),
+    Entry("chronyc tracking", (r"^Leap status\s+: ",), "clock:parse_chronyc"),
+    Entry("ntpq -p", (r"^\s+remote\s+refid\s+st\s+t\s+when\s+poll",), "clock:parse_ntpq"),
     Entry(
         "uptime",
         (r"\bup\s+[^\n]{1,60}(?:load averages?|平均负载)\s*[:：]", r"\A\d+\.\d\d \d+\.\d\d \d+\.\d\d \d+/\d+ \d+"),
