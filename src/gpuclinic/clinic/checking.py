@@ -13,6 +13,7 @@ from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
 from gpuclinic.clinic.looks._look import as_number, zone_of
 from gpuclinic.clinic.looks.from_texts import complete_from_texts
 from gpuclinic.clinic.reading import Reader, Texts
+from gpuclinic.clinic.untold import unjudged, untold
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.evidence import Reading
 from gpuclinic.diagnose.judge import Judged, Sample, judge
@@ -102,7 +103,9 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
     label = (name.line if name.ok else None) or host.label
     findings = [from_judged(one, options.lang, label) for one in judged if one.state == "holds"]
     findings += _from_logs(host, reader, seen.facts, options)
+    seen.gaps += untold(host, [look.id for look in looks], window[-1].facts, seen.gaps)
     gaps = _gaps(_without_needless(seen.gaps, window[-1].facts), options, judged)
+    gaps += unjudged(options.require, rows, judged, gaps)
     answer = _answer(findings, judged, gaps, options, window[-1].facts)
     answer.host, answer.seconds = label, host.clock() - started
     boot = host.file("/proc/sys/kernel/random/boot_id", 64)

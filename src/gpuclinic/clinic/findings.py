@@ -129,9 +129,9 @@ def _evidence(row: Check, fact: Fact | None) -> list[Where]:
 
 def settled(findings: list[Finding]) -> list[Finding]:
     """Each thing once, worst first; what another explains goes under it."""
-    unique: dict[tuple[str, str], Finding] = {}
+    unique: dict[tuple[str, str, int | None], Finding] = {}
     for one in findings:
-        key = (one.id, one.gpu or one.subject)
+        key = (one.id, one.gpu or one.subject, one.pid)
         held = unique.get(key)
         if held is None or SEVERITIES.index(one.severity) > SEVERITIES.index(held.severity):
             unique[key] = one

@@ -19,6 +19,7 @@ class Answer(msgspec.Struct, frozen=True):
     data: what was read. why: the reason where nothing could be read; never both None and untrue.
     code: a command's return code, or the errno of a refusal. seconds: how long it took. at: Unix time when it was asked.
     sample: 0 for the first time that this was asked, 1 for the next. cut: more was there than was taken.
+    place: the file of a snapshot that holds what a command printed ("commands/dmesg.txt"); "" where the command itself was asked.
     """
 
     question: str
@@ -29,6 +30,11 @@ class Answer(msgspec.Struct, frozen=True):
     at: float = 0.0
     sample: int = 0
     cut: bool = False
+    place: str = ""
+
+    def named(self, otherwise: str) -> str:
+        """What to call the source of this answer: the file that was read, else a name for the command."""
+        return self.place or otherwise
 
     @property
     def ok(self) -> bool:

@@ -11,6 +11,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpuclinic.model import UserError
 from gpuclinic.observe._dated import taken_at
 from gpuclinic.observe._file_child import read_regular, stat_of
@@ -172,7 +174,8 @@ class Snapshot:
                 status = os.lstat(folder / candidate)
                 if stat.S_ISREG(status.st_mode):
                     self._given.add(str(folder / candidate))
-                    return self._read(folder / candidate, question, most, end=False)
+                    answer = self._read(folder / candidate, question, most, end=False)
+                    return msgspec.structs.replace(answer, place=f"commands/{candidate}")
         return Answer(question, why="not in the snapshot", code=errno.ENOENT)
 
     def expect(self, commands: list[tuple[str, ...]]) -> None:

@@ -108,6 +108,7 @@ def holder_fields(raw: Raw, uses: Sequence[Mapping[str, Any]], machine: Machine)
     names = program_names(raw)
     orphan = bool(task and task.ppid == 1 and not owner.is_service and not owner.container and not owner.pod_uid)
     sizes = [use.get("memory_mib") for use in uses]
+    places = {str(use["bus_id"]) for use in uses if use.get("bus_id")}
     gpus = sorted({int(g) for use in uses if isinstance(g := use.get("gpu_index"), int)})
     return {
         "pid": raw.pid,
@@ -122,6 +123,7 @@ def holder_fields(raw: Raw, uses: Sequence[Mapping[str, Any]], machine: Machine)
         "age_s": task.age_s(machine.up_s) if task else None,
         "gpus": ",".join(map(str, gpus)) or None,
         "gpu_count": len(gpus),
+        "bus_id": places.pop() if len(places) == 1 else None,
         "memory_mib": sum(s for s in sizes if isinstance(s, (int, float))) if any(s is not None for s in sizes) else None,
         "memory_known": bool(sizes) and all(s is not None for s in sizes),
         "types": "".join(sorted({c for use in uses for c in str(use.get("type") or "") if c in "CGM"})) or None,

@@ -317,7 +317,10 @@ def cpu_frequency(policies: Mapping[str, str]) -> list[Fact]:
     making.put("policies", len(governors))
     # these drivers let the processor choose; their "powersave" is no fixed low clock
     making.put(
-        "fixed_low", governor == "powersave" and driver not in ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
+        "fixed_low",
+        governor == "powersave"
+        and driver is not None
+        and driver not in ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp"),
     )
     capped = [
         policy for policy, held in values.items()

@@ -20,12 +20,31 @@ if TYPE_CHECKING:
 
     from gpuclinic.model import Scalar, Signal
 
-_MERGED = frozenset({"fs", "pci_device", "ib_port", "ib_counters", "service", "module", "mount", "memory", "net_interface"})
+_MERGED = frozenset(
+    {"fs", "pci_device", "ib_port", "ib_counters", "service", "module", "mount", "memory", "net_interface"}
+)
 """Kinds of which several programs tell parts: lspci -nn has the ids of what lspci -vvv tells the links of."""
 _ROUNDED = re.compile(r"-\w*h", re.ASCII)
 _NO_INODES = ("btrfs", "zfs", "vfat", "exfat", "ntfs")
-_NOT_FILES = ("/sys", "/proc", "/snap", "/run/", "/dev/", "/boot/efi", "/var/lib/docker/", "/var/lib/containers/", "/var/lib/kubelet/")
-_PSEUDO = {"tmpfs": "tmpfs", "udev": "devtmpfs", "devtmpfs": "devtmpfs", "overlay": "overlay", "efivarfs": "efivarfs", "none": "tmpfs"}
+_NOT_FILES = (
+    "/sys",
+    "/proc",
+    "/snap",
+    "/run/",
+    "/dev/",
+    "/boot/efi",
+    "/var/lib/docker/",
+    "/var/lib/containers/",
+    "/var/lib/kubelet/",
+)
+_PSEUDO = {
+    "tmpfs": "tmpfs",
+    "udev": "devtmpfs",
+    "devtmpfs": "devtmpfs",
+    "overlay": "overlay",
+    "efivarfs": "efivarfs",
+    "none": "tmpfs",
+}
 _SAME_BOOT = 600.0
 """Seconds between what last and the journal take for the moment of one boot."""
 
@@ -61,12 +80,16 @@ def with_fields(fact: Fact, other: Fact, names: Iterable[str] | None = None) -> 
 
 def mounts(told: Sequence[Fact], fstab: str) -> list[Fact]:
     """Facts `mount` of mount, findmnt or a saved table, as /proc/mounts gives them."""
-    lines = [" ".join([*(_escaped(f.fields.get(n)) for n in ("device", "mount", "type", "options")), "0 0"]) for f in told]
+    lines = [
+        " ".join([*(_escaped(f.fields.get(n)) for n in ("device", "mount", "type", "options")), "0 0"]) for f in told
+    ]
     by_place = {f.key: f for f in told}
     out = []
     for fact in storage_state.of_files(storage_state.mounts("\n".join(lines), fstab)):
         origin = by_place.get(fact.key)
-        out.append(fact if origin is None else msgspec.structs.replace(fact, lines=dict(origin.lines), source=origin.source))
+        out.append(
+            fact if origin is None else msgspec.structs.replace(fact, lines=dict(origin.lines), source=origin.source)
+        )
     return out
 
 
@@ -88,7 +111,7 @@ def file_systems(told: Sequence[Fact], mounted: Mapping[str, Fact], memory_mib: 
             "mount": place, "type": kind or None, "network": bool(mount.fields.get("network") or fact.fields.get("network")),
             "system": mount.fields.get("system"), "read_only": mount.fields.get("read_only"),
         }  # fmt: skip
-        if kind in _NO_INODES or not fields.get("inodes_free"):
+        if kind in _NO_INODES or fields.get("inode_use_pct") is None:
             fields.pop("inode_use_pct", None)
             fields.pop("inodes_free", None)
         size, used, available = (fields.get(f"{n}_mib") for n in ("size", "used", "available"))

@@ -53,7 +53,7 @@ def look_at_smi(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all look
     """Of which release nvidia-smi itself is."""
     seen = Seen()
     answer = host.command(*_SMI, deadline=2.0, most=1 << 16)
-    seen.text(" ".join(_SMI), answer, "driver.smi")
+    seen.text(answer.named(" ".join(_SMI)), answer, "driver.smi")
     return seen
 
 
@@ -77,6 +77,7 @@ def _bus(wanted: Wanted, state: dict[str, Scalar]) -> None:
     state["bound_vfio"] = drivers.count("vfio_pci")
     rivals = sorted({d for d in drivers if d in RIVALS})
     state["bound_rival"] = ", ".join(rivals) or None
+    state["rival_gpus"] = ", ".join(f.key for f, driver in zip(gpus, drivers, strict=True) if driver in RIVALS) or None
 
 
 def _kernel(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
@@ -278,7 +279,7 @@ def _majors(host: Asked) -> dict[str, int]:
 def _on_disk(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
     """What modprobe would load for the running kernel, and the firmware of the GPU's own processor."""
     answer = host.command(*_MODINFO, deadline=1.5, most=1 << 18)
-    facts = parse_modinfo(Document("modinfo nvidia", answer.text)) if answer.ok else []
+    facts = parse_modinfo(Document(answer.named("modinfo nvidia"), answer.text)) if answer.ok else []
     seen.facts.extend(facts)
     for fact in facts[:1]:
         state["disk_version"] = fact.fields.get("version")

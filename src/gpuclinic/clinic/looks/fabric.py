@@ -32,7 +32,7 @@ def look_at_fabric(host: Asked, wanted: Wanted) -> Seen:
     seen.fact("fabric_need", "host", {"why": need, "nvswitches": switches or None}, "PCI bus and GPU models")
     shown = host.command(*_SHOW, deadline=1.5, most=1 << 16)
     if shown.ok:
-        seen.texts.append(("systemctl show " + " ".join(_UNITS), shown.data))
+        seen.texts.append((shown.named("systemctl show " + " ".join(_UNITS)), shown.data))
     elif not is_absent(shown):
         seen.gaps.append(Gap(LOOK, f"systemctl: {shown.why}"))
     version = host.command(*_VERSION, deadline=1.5, most=4096)

@@ -25,10 +25,27 @@ if TYPE_CHECKING:
     from gpuclinic.observe.asking import Asked
 
 _OF_HOLDERS = ("gpu_holder", "gpu_use", "holder_search", "visible_devices")
-_DRIVER_FIELDS = {"nvidia": "loaded", "nvidia_uvm": "uvm", "nvidia_modeset": "modeset", "nvidia_drm": "drm", "nvidia_peermem": "peermem"}
+_DRIVER_FIELDS = {
+    "nvidia": "loaded",
+    "nvidia_uvm": "uvm",
+    "nvidia_modeset": "modeset",
+    "nvidia_drm": "drm",
+    "nvidia_peermem": "peermem",
+}
 _RIVALS = ("nouveau", "nova_core", "nova_drm")
 _ON_BUS = ("rev_ff", "unknown_header", "driver", "name", "bar_unassigned", "bar_disabled")
 """What lspci tells of a function that sysfs, as a snapshot holds it, may leave out."""
+_MOST_COMPLAINT = 1 << 14
+_COMPLAINTS = (
+    ("Driver/library version mismatch", "mismatch", 18),
+    ("couldn't communicate with the NVIDIA driver", "driver_not_loaded", 9),
+    ("Failed to initialize NVML: Insufficient Permissions", "no_permission", 4),
+    ("Failed to initialize NVML: Driver Not Loaded", "driver_not_loaded", 9),
+    ("couldn't find libnvidia-ml.so", "library_missing", 12),
+    ("Failed to initialize NVML: Unknown Error", "failed", 999),
+    ("No devices were found", "no_devices", 0),
+)
+"""What nvidia-smi prints where NVML cannot be used, to the reason that docs/facts.md has for it and nvmlReturn_t's number (nvml.h)."""
 _CLOCK_KEEPERS = ("chrony", "ntpd", "timesyncd")
 
 
@@ -62,6 +79,7 @@ def complete_from_texts(
     up_s = as_number(first_line(host, "/proc/uptime"))
     if up_s is None:
         up_s = next((as_number(f.fields.get("up_s")) for f in facts.told("uptime")), None)
+    _smi_failed(facts)
     _memory(facts)
     _bus(facts, up_s)
     _storage(host, facts)
@@ -75,6 +93,23 @@ def complete_from_texts(
     return facts.texts
 
 
+def _smi_failed(facts: _Facts) -> None:
+    """nvidia-smi that printed why it failed tells what NVML would have answered."""
+    if facts.all_of("nvml", "gpu"):
+        return
+    for shown, data in facts.seen.texts:
+        if "nvidia-smi" not in shown or len(data) > _MOST_COMPLAINT:
+            continue
+        text = data.decode("utf-8", "replace")
+        for words, reason, code in _COMPLAINTS:
+            if words in text:
+                line = next(line.strip() for line in text.splitlines() if words in line)
+                facts.seen.fact(
+                    "nvml", "nvml", {"reason": reason, "code": code, "error": line[:200]}, shown, reason=line[:300]
+                )
+                return
+
+
 def _memory(facts: _Facts) -> None:
     made = [] if facts.looked("memory") else [m for f in facts.told("memory") if (m := told.memory(f)) is not None]
     if made or facts.looked("memory"):
@@ -84,6 +119,10 @@ def _memory(facts: _Facts) -> None:
 def _bus(facts: _Facts, up_s: float | None) -> None:
     """lspci in the place of sysfs; beside it, what only lspci told of a function."""
     listed = facts.told("pci_device")
+    if not listed and facts.told("gpu") and any(f.fields.get("limited") for f in facts.looked("view")):
+        _not_required(
+            facts.seen, "pci.bus"
+        )  # in a container the bus shows more GPUs than were given to it: nothing is counted by it
     if not listed:
         return
     if facts.looked("pci_device"):
@@ -103,11 +142,17 @@ def _bus(facts: _Facts, up_s: float | None) -> None:
         return
     handed = sum(str(fact.fields.get("driver")) in ("vfio-pci", "pci-stub") for fact in gpus)
     source = gpus[0].source
-    facts.seen.fact("gpu_count", "pci", {"value": len(gpus) - handed, "tool": "pci", "handed_over": handed or None}, source)
+    facts.seen.fact(
+        "gpu_count", "pci", {"value": len(gpus) - handed, "tool": "pci", "handed_over": handed or None}, source
+    )
     switches = sum(bool(fact.fields.get("is_nvswitch")) for fact in made)
     if switches:
         facts.seen.fact("nvswitch_count", "pci", {"value": switches, "tool": "pci"}, source)
-    facts.seen.gaps = [msgspec.structs.replace(g, required=False) if g.check == "pci.bus" else g for g in facts.seen.gaps]
+    _not_required(facts.seen, "pci.bus")
+
+
+def _not_required(seen: Seen, look: str) -> None:
+    seen.gaps[:] = [msgspec.structs.replace(g, required=False) if g.check == look else g for g in seen.gaps]
 
 
 def _storage(host: Asked, facts: _Facts) -> None:
@@ -165,13 +210,25 @@ def _driver(facts: _Facts) -> None:
         drivers = [str(f.fields.get("driver") or "none").replace("-", "_") for f in gpus]
         fields |= {"on_bus": len(gpus), "bound": drivers.count("nvidia"), "bound_vfio": drivers.count("vfio_pci")}
         fields["bound_rival"] = ", ".join(sorted({d for d in drivers if d in _RIVALS})) or None
+        fields["rival_gpus"] = (
+            ", ".join(f.key for f, driver in zip(gpus, drivers, strict=True) if driver in _RIVALS) or None
+        )
     version = next((f.fields.get("version") for f in facts.told("driver") if f.fields.get("version")), None)
-    if state.fields.get("version") is None and version and fields.get("loaded", state.fields.get("loaded")) is not False:
+    if (
+        state.fields.get("version") is None
+        and version
+        and fields.get("loaded", state.fields.get("loaded")) is not False
+    ):
         fields |= {"version": version, "loaded": True}
     modinfo = next((f for f in facts.told("modinfo") if f.fields.get("name") == "nvidia"), None)
     if not state.fields.get("on_disk") and modinfo is not None and not modinfo.fields.get("missing"):
         shown = modinfo.fields
-        fields |= {"on_disk": True, "disk_version": shown.get("version"), "disk_flavour": shown.get("flavour"), "disk_signed": "signer" in shown}
+        fields |= {
+            "on_disk": True,
+            "disk_version": shown.get("version"),
+            "disk_flavour": shown.get("flavour"),
+            "disk_signed": "signer" in shown,
+        }
     firmware = next((f.fields.get("enabled") for f in facts.told("secure_boot")), None)
     if state.fields.get("secure_boot") is None and firmware is not None:
         fields["secure_boot"] = firmware
@@ -190,7 +247,9 @@ def _again(host: Asked, wanted: Wanted, facts: _Facts) -> None:
     if not facts.looked("pci_device"):
         todo.append((look_at_containers, ("cdi_spec", "container_runtime", "container_toolkit", "container")))
     for look, kinds in todo:
-        had = {(fact.kind, fact.key) for fact in facts.seen.facts if fact.kind in ("nvswitch_count", "driver_component")}
+        had = {
+            (fact.kind, fact.key) for fact in facts.seen.facts if fact.kind in ("nvswitch_count", "driver_component")
+        }
         got: Seen = look(host, more)
         facts.seen.facts[:] = [f for f in facts.seen.facts if f.kind not in kinds or (f.kind, f.key) in had]
         facts.seen.facts += [f for f in got.facts if (f.kind, f.key) not in had]
@@ -212,10 +271,17 @@ class _WithProcesses:
     def file(self, path: str, most: int = 1 << 20, *, end: bool = False) -> Any:
         answer = self._host.file(path, most, end=end)
         parts = path.split("/")
-        fact = self._processes.get(int(parts[2])) if len(parts) == 4 and parts[1] == "proc" and parts[2].isdecimal() else None
+        fact = (
+            self._processes.get(int(parts[2]))
+            if len(parts) == 4 and parts[1] == "proc" and parts[2].isdecimal()
+            else None
+        )
         if answer.ok or fact is None:
             return answer
-        text = {"cmdline": str(fact.fields.get("command") or "").replace(" ", "\0"), "status": f"State:\t{_letter(fact)}\n"}.get(parts[3])
+        text = {
+            "cmdline": str(fact.fields.get("command") or "").replace(" ", "\0"),
+            "status": f"State:\t{_letter(fact)}\n",
+        }.get(parts[3])
         return answer if text is None else msgspec.structs.replace(answer, data=text.encode(), why=None, code=None)
 
 
@@ -239,30 +305,47 @@ def _processes(host: Asked, wanted: Wanted, facts: _Facts, up_s: float | None) -
     if not facts.looked("process_count") and listed:
         tasks = _tasks(listed)
         whole = process_table.shows_all(tasks)
+        facts.seen.gaps[:] = [
+            g for g in facts.seen.gaps if not (g.check == "process.gpu" and g.why.startswith("/proc: "))
+        ]
         source = next(iter(listed.values())).source
         facts.seen.fact("process_count", "host", {**process_table.counts(tasks.values()), "whole_view": whole}, source)
         for pid, task in tasks.items():
             name = DAEMONS.get(task.comm[:15])
             if name is not None:
-                facts.seen.fact("daemon", f"{name}/{pid}", {"name": name, "pid": pid, "state": task.state, "ppid": task.ppid}, source)
+                facts.seen.fact(
+                    "daemon",
+                    f"{name}/{pid}",
+                    {"name": name, "pid": pid, "state": task.state, "ppid": task.ppid},
+                    source,
+                )
     if facts.looked("gpu_process", "gpu") or not facts.told("gpu"):
         return
     own = read_tasks(host)
     tasks = {**_tasks(listed), **own}
     if not tasks:
         if facts.told("gpu_process"):
-            facts.seen.gaps.append(Gap("process.gpu", "whether the processes that nvidia-smi lists still run: neither /proc nor ps shows processes"))
+            facts.seen.gaps.append(
+                Gap(
+                    "process.gpu",
+                    "whether the processes that nvidia-smi lists still run: neither /proc nor ps shows processes",
+                )
+            )
         return
     uses = [f for f in facts.told("gpu_process") if _may_be_judged(f, tasks)]
     left = len(facts.told("gpu_process")) - len(uses)
     if left and not host.live:
-        facts.seen.gaps.append(Gap("process.gpu", f"{left} processes that nvidia-smi names are not among those that /proc and ps show"))
+        facts.seen.gaps.append(
+            Gap("process.gpu", f"{left} processes that nvidia-smi names are not among those that /proc and ps show")
+        )
     others = [f for f in facts.texts if f.kind != "gpu_process"]
     more = msgspec.structs.replace(wanted, facts=[*facts.seen.facts, *others, *uses])
     shown: Any = _WithProcesses(host, {pid: f for pid, f in listed.items() if pid not in own})
     got = look_at_holders(shown, more, tasks, None if not own and up_s is None else up_s)
     for place, fact in enumerate(got.facts):
-        user = listed[int(fact.key)].fields.get("user") if fact.kind == "gpu_holder" and int(fact.key) in listed else None
+        user = (
+            listed[int(fact.key)].fields.get("user") if fact.kind == "gpu_holder" and int(fact.key) in listed else None
+        )
         if user is not None and fact.fields.get("user") is None:
             got.facts[place] = msgspec.structs.replace(fact, fields={**fact.fields, "user": user})
     facts.seen.facts[:] = [f for f in facts.seen.facts if f.kind not in _OF_HOLDERS] + got.facts

@@ -87,7 +87,7 @@ def _fall_back(host: Asked, seen: Seen) -> None:
     hung = any(fact.kind == "nvml" and fact.fields.get("reason") == "hung" for fact in seen.facts)
     answer = None if hung else host.command(*_SMI, deadline=2.5, most=8 << 20)
     if answer is not None and answer.ok and answer.data:
-        seen.texts.append(("nvidia-smi -q -x", answer.data))
+        seen.texts.append((answer.named("nvidia-smi -q -x"), answer.data))
     for path, found in host.files("/proc/driver/nvidia/gpus/*/information").items():
         if found.ok:
             seen.texts.append((path, found.data))

@@ -36,7 +36,7 @@ def look_at_kernel_log(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - a
     for argv in (("dmesg", "--time-format=iso"), ("dmesg",), _JOURNAL):
         answer = host.command(*argv, deadline=2.0, most=_MOST)
         if answer.ok and answer.data.strip():
-            seen.texts.append((" ".join(argv[:3]), answer.data))
+            seen.texts.append((answer.named(" ".join(argv[:3])), answer.data))
             return seen
     for path in _FILES:
         answer = host.file(path, _MOST, end=True)
@@ -53,7 +53,7 @@ def look_at_earlier_logs(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 -
     seen = Seen()
     journal = host.command(*_EARLIER, deadline=6.0, most=_MOST_EARLIER)
     if journal.ok and journal.data.strip():
-        seen.texts.append((" ".join(_EARLIER[:3]), journal.data))
+        seen.texts.append((journal.named(" ".join(_EARLIER[:3])), journal.data))
         return seen
     refused = ""
     for path in _FILES:

@@ -93,7 +93,7 @@ def _scontrol(host: Asked, seen: Seen, name: str) -> None:
     if not re.fullmatch(r"[\w-]{1,64}", name):
         return
     answer = host.command("scontrol", "-o", "show", "node", name, deadline=_SCONTROL_DEADLINE, most=1 << 18)
-    seen.text(f"scontrol -o show node {name}", answer, LOOK)
+    seen.text(answer.named(f"scontrol -o show node {name}"), answer, LOOK)
 
 
 # ---- Kubernetes

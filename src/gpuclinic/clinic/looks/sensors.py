@@ -60,7 +60,7 @@ def look_at_board(host: Asked, wanted: Wanted) -> Seen:
             draw = re.search(r"Instantaneous power reading:\s*(\d{1,6}) Watts", answer.text)
             if draw:
                 seen.fact("power_reading", "host", {"value": float(draw[1])}, " ".join(argv), value=draw[0])
-            seen.text(" ".join(argv), answer, LOOK_DEEP)
+            seen.text(answer.named(" ".join(argv)), answer, LOOK_DEEP)
         else:
             seen.gaps.append(
                 Gap(LOOK_DEEP, f"{' '.join(argv)}: {answer.why} (root and the ipmi_devintf module are needed)")

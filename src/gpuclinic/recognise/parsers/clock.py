@@ -88,6 +88,6 @@ def _labels(document: Document) -> dict[str, tuple[str, Where]]:
 
 
 def _fact(document: Document, key: str, fields: dict[str, Scalar], places: dict[str, Where]) -> Fact:
-    given = {name: value for name, value in fields.items() if value is not None}
+    given: dict[str, Scalar] = {name: value for name, value in fields.items() if value is not None}
     first = next(iter(places.values()))
     return Fact("time_sync", key, given, {"": first, **places}, document.source)
