@@ -63,7 +63,36 @@ def test_the_default_name_tells_host_and_time(server: Path, tmp_path: Path) -> N
     folder.mkdir()
     assert run("capture", "--host", str(server), folder=folder).returncode == 0
     assert run("capture", "--host", str(server), "-o", str(folder), folder=tmp_path).returncode == 0
-    assert [path.name for path in folder.iterdir()] == ["gpuclinic-dgx-h100-03-20260302T041200Z.tar.gz"]
+    name = "gpuclinic-dgx-h100-03-20260302T041200Z"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"{name}-1.tar.gz",
+        f"{name}.tar.gz",
+    ]  # no older one is lost
+
+
+@pytest.mark.parametrize("name", ["new", "new/", "new.d/"])
+def test_a_folder_that_is_not_there_is_made(server: Path, tmp_path: Path, name: str) -> None:
+    done = run("capture", "--host", str(server), "-o", f"{tmp_path}/{name}")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [path.name for path in (tmp_path / name).iterdir()] == ["gpuclinic-dgx-h100-03-20260302T041200Z.tar.gz"]
+
+
+def test_nothing_that_exists_is_replaced_unasked(server: Path, tmp_path: Path) -> None:
+    archive, mapping = tmp_path / "a.tar.gz", tmp_path / "names.json"
+    command = ["capture", "--host", str(server), "--anonymise", "-o", str(archive), "--mapping", str(mapping)]
+    assert run(*command).returncode == 0
+    for lost in (archive, mapping):
+        other = mapping if lost is archive else archive
+        other.unlink()
+        before = lost.read_bytes()
+        done = run(*command)
+        assert done.returncode == 64
+        assert f"{lost}: exists already".encode() in done.stderr
+        assert lost.read_bytes() == before
+        assert not other.exists()
+        assert run(*command, "--force").returncode == 0
+        assert lost.read_bytes() != before
+        assert other.exists()
 
 
 def test_standard_output_holds_the_archive_alone(server: Path, tmp_path: Path) -> None:
@@ -91,7 +120,15 @@ def test_names_are_replaced_and_the_owner_has_the_list(server: Path, tmp_path: P
     name = json.loads(mapping.read_text())["dgx-h100-03"]
     assert answer("check", "--host", str(tmp_path / "a.tar.gz"))["host"] == name
     again = run(
-        "capture", "--host", str(server), "-o", str(tmp_path / "b.tar.gz"), "--anonymise", "--mapping", str(mapping)
+        "capture",
+        "--host",
+        str(server),
+        "-o",
+        str(tmp_path / "b.tar.gz"),
+        "--anonymise",
+        "--mapping",
+        str(mapping),
+        "--force",
     )
     assert again.returncode == 0
     assert json.loads(mapping.read_text())["dgx-h100-03"] != name  # another capture, another key
@@ -102,6 +139,8 @@ def test_names_are_replaced_and_the_owner_has_the_list(server: Path, tmp_path: P
     [
         (["-o", "a.zip"], b"ends in one of"),
         (["-o", "/nowhere/a.tar.gz"], b"/nowhere/a.tar.gz: No such file"),
+        (["-o", "/nowhere/folder"], b"/nowhere/folder/gpuclinic-"),
+        (["-o", "/dev/null"], b"ends in one of"),
         (["-o", "/dev/null/a.tar.gz"], b"a.tar.gz"),
         (["--since", "yesteryear"], b"--since"),
         (["--max-size", "9"], b"--max-size"),

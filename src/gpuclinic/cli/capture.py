@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
 from gpuclinic.cli.progress import Progress
@@ -14,6 +16,7 @@ from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from gpuclinic.clinic.capturing import Captured
     from gpuclinic.clinic.gathering import Question
@@ -32,6 +35,7 @@ def run_capture(options: argparse.Namespace) -> int:
     if options.output == "-" and sys.stdout.isatty():
         raise UserError("an archive is not written to a terminal; name a file (-o FILE.tar.gz)")
     ending = _ending(options.output)
+    _refuse_to_replace(options)
     anonymiser = _anonymiser(options)
     lang = chosen_language(options)
     most = bytes_of(options.max_size)
@@ -55,13 +59,8 @@ def run_capture(options: argparse.Namespace) -> int:
     if path is None:
         left_out = write_capture(captured, sys.stdout.buffer, ending, wanted.most)
     else:
-        from gpuclinic.store import whole_file
-
-        try:
-            with whole_file(path) as file:
-                left_out = write_capture(captured, file, ending, wanted.most)
-        except OSError as problem:
-            raise UserError(f"{path}: {problem.strerror or problem}") from None
+        with _archive(path, options) as file:
+            left_out = write_capture(captured, file, ending, wanted.most)
     if options.mapping and anonymiser is not None:
         _write_mapping(Path(options.mapping), anonymiser)
     _say(captured, path, left_out, lang)
@@ -95,10 +94,15 @@ def bytes_of(text: str) -> int:
     return size
 
 
+def _is_folder(output: str) -> bool:
+    """A folder that exists, or one to be made: a name that ends in a slash or has no ending."""
+    return Path(output).is_dir() or output.endswith("/") or not (Path(output).suffix or Path(output).exists())
+
+
 def _ending(output: str | None) -> str:
     from gpuclinic.clinic.packing import ENDINGS
 
-    if not output or output == "-" or Path(output).is_dir():
+    if not output or output == "-" or _is_folder(output):
         return ".tar.gz"
     for ending in ENDINGS:
         if output.endswith(ending):
@@ -106,16 +110,50 @@ def _ending(output: str | None) -> str:
     raise UserError(f"{output}: the name of an archive ends in one of {', '.join(ENDINGS)}")
 
 
+def _refuse_to_replace(options: argparse.Namespace) -> None:
+    """Before anything is asked: an older capture, or the only list of what was replaced by what, is not lost by mistake."""
+    output = options.output
+    named = [output] if output and output != "-" and not _is_folder(output) else []
+    for name in (*named, *([options.mapping] if options.mapping else [])):
+        path = Path(name)
+        if path.exists() and not path.is_file():
+            raise UserError(f"{name}: not a file")
+        if path.exists() and not options.force:
+            raise UserError(f"{name}: exists already; give another name, or --force to replace it")
+
+
 def _path(output: str | None, captured: Captured) -> Path | None:
-    """Where the archive goes; None for standard output."""
+    """Where the archive goes; None for standard output. A name that nobody gave is never one that is taken."""
     if output == "-":
         return None
-    path = Path(output) if output else Path(f"{captured.folder}.tar.gz")
-    if path.is_dir():
-        path = path / f"{captured.folder}.tar.gz"
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path}: not a file")
-    return path
+    if output and not _is_folder(output):
+        return Path(output)
+    folder = Path(output) if output else Path()
+    names = (f"{captured.folder}{f'-{number}' if number else ''}.tar.gz" for number in itertools.count())
+    return next(folder / name for name in names if not os.path.lexists(folder / name))
+
+
+@contextlib.contextmanager
+def _archive(path: Path, options: argparse.Namespace) -> Iterator[BinaryIO]:
+    """The file to write to; its folder is made where it is missing, and taken back where nothing came of it."""
+    from gpuclinic.store import whole_file
+
+    made = None
+    try:
+        if options.output and _is_folder(options.output) and not path.parent.is_dir():
+            path.parent.mkdir()
+            made = path.parent
+        with whole_file(path) as file:
+            yield file
+            if not options.force and os.path.lexists(path):  # made by somebody else meanwhile
+                raise UserError(f"{path}: exists already; give another name, or --force to replace it")
+        made = None
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror or problem}") from None
+    finally:
+        if made is not None:
+            with contextlib.suppress(OSError):
+                made.rmdir()
 
 
 def _anonymiser(options: argparse.Namespace) -> Anonymiser | None:

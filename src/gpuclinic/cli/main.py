@@ -160,7 +160,10 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
         epilog=CAPTURE_EXAMPLES,
         description="Examines this server as `check` does and packs every answer and the logs into one archive, secrets masked.",
     )  # fmt: skip
-    capture.add_argument("-o", "--output", metavar="FILE", help="archive (.tar.gz .tar.xz .tar), a folder, or -")
+    capture.add_argument(
+        "-o", "--output", metavar="FILE", help="archive (.tar.gz .tar.xz .tar), a folder (made if need be), or -"
+    )
+    capture.add_argument("--force", action="store_true", help="replace files that exist already")
     capture.add_argument(
         "--since", metavar="TIME", help="logs from then on: 2h, 30m, today, 04:00 (default: a day, as why looks back)"
     )
