@@ -41,6 +41,35 @@ def test_by_age_and_shutdown(tmp_path: Path, up_s: int, clean: bool, expected: d
     assert judged(machine(tmp_path / "s", up_s, wtmp)) == expected
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_same_boot_is_the_same_at_every_look(tmp_path: Path, recorded: bool) -> None:
+    """Clocks are read one after the other and set between: the boot's time, by which its finding is known, stays."""
+    now = int(TAKEN)
+    started = now - 3600 - now % 60 + 20
+    keys = set()
+    for number, (later, moved) in enumerate([(0.0, 0), (7.3, 0), (61.9, 1), (120.4, -1)]):
+        made = Made(tmp_path / str(number), at=now + later)
+        made.put("/proc/uptime", f"{now + later - started - 0.7 * number:.2f} 1.0\n")
+        made.put("/proc/stat", f"cpu  1 2 3\nintr 5 0 0\nctxt 7\nbtime {started + moved}\nprocesses 9\n")
+        if recorded:
+            made.put("/var/log/wtmp", boot(started - 77_777) + boot(started))
+        else:
+            made.command(
+                "journalctl-b-1-n-40-o-short-iso-no-pager-q.txt", "2026-11-30T10:20:00+0000 n1 systemd[1]: x\n"
+            )
+        facts = [f for f in look_at_boots(made.host(), Wanted()).facts if f.kind == "restart" and f.fields["latest"]]
+        keys |= {fact.key for fact in facts}
+    assert len(keys) == 1
+
+
+def test_a_clock_that_was_wrong_at_the_start_is_not_believed(tmp_path: Path) -> None:
+    started = int(TAKEN) - 3600
+    made = machine(tmp_path / "s", 3600, boot(started - 99_999) + boot(started - 40_000))
+    made.put("/proc/stat", f"cpu  1\nbtime {started}\n")
+    latest = next(f for f in look_at_boots(made.host(), Wanted()).facts if f.kind == "restart" and f.fields["latest"])
+    assert abs(float(latest.fields["at"] or 0) - started) <= 30
+
+
 def test_a_panic_on_record_names_the_crash(tmp_path: Path) -> None:
     now = int(TAKEN)
     made = machine(tmp_path / "s", 3600, shutdown(now - 90_000) + boot(now - 80_000) + boot(now - 3600))

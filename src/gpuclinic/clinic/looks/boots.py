@@ -32,6 +32,8 @@ _MOST_RECORD = 1 << 18
 _OLD = 30 * 86400.0
 _MOST_RESTARTS = 50
 _BEFORE_BOOT = 120.0
+_CLOCK_SET = 120.0
+"""Seconds between the kernel's start and the record of it, and by which clocks are corrected at a start without being called wrong."""
 
 
 def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
@@ -39,7 +41,8 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all lo
     seen = Seen()
     now = host.clock()
     up = as_number(first_line(host, "/proc/uptime"))
-    crashes = _crash_records(host, seen, now, None if up is None else now - up)
+    booted = _booted(host, now, up)
+    crashes = _crash_records(host, seen, now, booted)
     if in_container(host):
         return seen
     answer = host.file(_WTMP, _MOST, end=True)
@@ -48,16 +51,36 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all lo
     if not found and not answer.ok and not is_absent(answer):
         seen.gaps.append(Gap(LOOK, f"{_WTMP}: {answer.why}"))
     if not found and up is not None and up < _SOON:
-        found, place = _by_journal(host, now - up)
+        found, place = _by_journal(host, now - up if booted is None else booted)
     for number, one in enumerate(found[-_MOST_RESTARTS:]):
-        _restart(seen, one, place, now, crashes, latest=number == len(found[-_MOST_RESTARTS:]) - 1, up=up)
+        latest = number == len(found[-_MOST_RESTARTS:]) - 1
+        _restart(seen, one, place, now, crashes, latest=latest, booted=booted)
     return seen
 
 
+def _booted(host: Asked, now: float, up: float | None) -> float | None:
+    """When this boot began: the kernel's own time, which stays, before the difference of two clocks, which moves with every reading."""
+    found = re.search(r"^btime (\d{1,12})$", host.file("/proc/stat", 1 << 20).text, re.MULTILINE)
+    return float(found[1]) if found else None if up is None else now - up
+
+
+def _identity(recorded: float | None, booted: float) -> float:
+    """When the latest boot was, the same at every look, since its findings are known by it.
+
+    That is what its record says, unless the clock was wrong while it was written; else the minute, since setting the clock moves
+    the kernel's own time, too.
+    """
+    if recorded is not None and abs(recorded - booted) <= _CLOCK_SET:
+        return recorded
+    return round(booted / 60.0) * 60.0
+
+
 def _restart(
-    seen: Seen, one: Restart, place: str, now: float, crashes: list[float], *, latest: bool, up: float | None
+    seen: Seen, one: Restart, place: str, now: float, crashes: list[float], *, latest: bool, booted: float | None
 ) -> None:
-    at = now - up if latest and up is not None else one.at
+    at = one.at
+    if latest and booted is not None:
+        at = _identity(one.at if place == _WTMP else None, booted)
     panicked = any(
         -86400.0 * 30 < crash - at <= 900.0 and crash >= at - (one.ran_s or 0.0) - 900.0 for crash in crashes
     )
