@@ -411,6 +411,7 @@ def test_the_drivers_record_of_a_dead_process() -> None:
 def test_a_snapshot_answers_the_same_question(tmp_path: Path) -> None:
     (tmp_path / "root/proc").mkdir(parents=True)
     (tmp_path / "root/proc/uptime").write_text(f"{UP} 1.0\n")
+    (tmp_path / "root/proc/loadavg").write_text("0.1 0.1 0.1 1/900 99000\n")
     (tmp_path / "commands").mkdir()
     wall = "".join(
         f"2026-03-02T03:58:00,000000+00:00 {line}\n" for line in lines_about(PID, OOM) + lines_about(PID + 1, SEGFAULT)

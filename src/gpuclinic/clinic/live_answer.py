@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuclinic.clinic.answer import fill
+from gpuclinic.clinic.answer import build_cause, fill
 from gpuclinic.knowledge.records import sentence, wished
 from gpuclinic.model import Fact, Where
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.answer import Answer
     from gpuclinic.clinic.gathering import Gathered
+    from gpuclinic.diagnose.diagnosis import Diagnosis
     from gpuclinic.diagnose.evidence import Reading
     from gpuclinic.diagnose.subject import Subject
     from gpuclinic.model import ReadItem
@@ -26,7 +27,7 @@ _FIRST = ("kernel_log", "journal", "other_user", "scheduler", "containers", "kub
 _OF_THE_SENDER = frozenset({"audit", "run", "accounting"})
 
 
-def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
+def add_live(answer: Answer, gathered: Gathered, reading: Reading, result: Diagnosis) -> None:
     """Completes the answer; decides between "nothing wrong" and "not enough evidence" by what the process itself shows."""
     subject = gathered.subject
     answer.host, answer.boot_id = answer.host or gathered.host, gathered.boot_id
@@ -37,6 +38,7 @@ def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
     answer.notes = [
         text for name, values in words if (text := fill(sentence(name, answer.lang), dict(values)))
     ] + answer.notes
+    answer.notes += _aside(result, answer.lang)
     if not answer.causes:
         answer.outcome = _outcome(answer.outcome, subject, words, gathered)
     wanted = list(gathered.wanted)
@@ -52,6 +54,17 @@ def add_live(answer: Answer, gathered: Gathered, reading: Reading) -> None:
     wanted.sort(key=lambda name: name not in _FIRST)
     told = {item["command"] for item in answer.missing}
     answer.missing = [item for item in wished(wanted, answer.lang) if item["command"] not in told] + answer.missing
+
+
+def _aside(result: Diagnosis, lang: str) -> list[str]:
+    """The gravest fault of the machine that nothing ties to the process or job: told, but not as its cause."""
+    notes: list[str] = []
+    for candidate in result.aside[:1]:
+        cause = build_cause(candidate, "", "alternative", candidate.strength, lang, result.timeline)
+        place = next((f"{e.source}:{e.line}" if e.line else e.source for e in cause.evidence), "")
+        title = cause.title + (f", {cause.time}" if cause.time else "")
+        notes.append(fill(sentence("aside", lang), {"title": title, "place": place, "command": "gpuclinic why --live"}))
+    return notes
 
 
 def looked_in_files(read: list[ReadItem]) -> Fact:

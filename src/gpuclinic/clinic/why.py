@@ -50,7 +50,7 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None, gath
     reading = Reading(reader.signals, reader.facts, reader.counts, sources, boots=reader.boots)
     if gathered is not None:
         reading = narrow(reading, gathered.subject)
-    result = diagnose(reading, knowledge)
+    result = diagnose(reading, knowledge, gathered.subject if gathered is not None else None)
     answer = Answer(
         outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang
     )
@@ -74,7 +74,7 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None, gath
         answer.notes = [*answer.notes, *notes]
         answer.causes[0] = msgspec.structs.replace(answer.causes[0], extra=fields)
     if gathered is not None:
-        add_live(answer, gathered, reading)
+        add_live(answer, gathered, reading, result)
     return answer
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuclinic.diagnose.candidates import Candidate, Pool, add_rules, add_signals
+from gpuclinic.diagnose.concern import of_concern
 from gpuclinic.diagnose.deaths import add_deaths, add_exit_codes, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.intrusion import add_intrusion
@@ -25,6 +26,7 @@ from gpuclinic.model import Where
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.evidence import Reading
+    from gpuclinic.diagnose.subject import Subject
     from gpuclinic.knowledge import Knowledge
 
 
@@ -32,6 +34,7 @@ class Diagnosis(msgspec.Struct):
     """roots: unexplained candidates, likeliest first. looked_fine: nothing read speaks of a failure.
 
     unknown_codes: lines with Xids or SXids that nobody has listed; they are reported, never dropped.
+    aside: faults of the machine that nothing ties to the process or job that was asked about, gravest first.
     """
 
     roots: list[Candidate]
@@ -39,6 +42,7 @@ class Diagnosis(msgspec.Struct):
     timeline: Timeline
     looked_fine: bool
     unknown_codes: list[Where]
+    aside: list[Candidate] = []
 
     def missing(self, lang: str) -> list[dict[str, str]]:
         """What would make the answer surer."""
@@ -49,8 +53,8 @@ class Diagnosis(msgspec.Struct):
         return out
 
 
-def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
-    """Ranks what may have been the cause."""
+def diagnose(reading: Reading, knowledge: Knowledge, subject: Subject | None = None) -> Diagnosis:
+    """Ranks what may have been the cause. subject: the process or job that was asked about."""
     quiet = frozenset(s.id for s in knowledge.signatures if not s.cause and not s.id.startswith("nvrm."))
     reading = without_quotations(reading, quiet)
     years = [
@@ -73,6 +77,9 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     add_intrusion(pool, reading)
     people = People(reading.signals, reading.facts)
     candidates = refine(pool.all(), pool, reading, people, deaths)
+    aside: list[Candidate] = []
+    if subject is not None:
+        candidates, aside = of_concern(candidates, subject)
     link(candidates)
     roots = rank(candidates)
     for root in roots:
@@ -80,7 +87,9 @@ def diagnose(reading: Reading, knowledge: Knowledge) -> Diagnosis:
     unknown = _unknown_codes(reading)
     told = bool(reading.signals) or bool(reading.facts)  # a text of which nothing was understood says nothing
     fine = told and not roots and not deaths and not unknown
-    return Diagnosis(roots=roots, candidates=candidates, timeline=timeline, looked_fine=fine, unknown_codes=unknown)
+    return Diagnosis(
+        roots=roots, candidates=candidates, timeline=timeline, looked_fine=fine, unknown_codes=unknown, aside=aside
+    )
 
 
 def _unknown_codes(reading: Reading) -> list[Where]:

@@ -45,7 +45,9 @@ class Subject(msgspec.Struct):
     since, until: asked for, Unix seconds. began, ended: of the process or job, where known. boot: when the machine started. now: on the machine.
     uid: whose deaths count. mine: logs that the process itself wrote; others: logs found beside, whose writer is not known.
     live: sources of this machine, whose stamps without a zone are offset seconds ahead of UTC. gone: the process is no more.
-    pid_unused: no process of this boot had the pid.
+    pid_unused: no process of this boot had the pid. existed: some process of this boot had it.
+    gpus: PCI addresses of the GPUs that the process holds; uses_gpu: whether it holds any, None where that cannot be told.
+    job_known: whoever keeps the job answered that it knows it.
     """
 
     asked: str = "recent"
@@ -70,6 +72,10 @@ class Subject(msgspec.Struct):
     alive: bool = False
     progresses: bool = False
     pid_unused: bool = False
+    existed: bool = False
+    gpus: set[str] = set()
+    uses_gpu: bool | None = None
+    job_known: bool = False
 
     @property
     def named(self) -> bool:
@@ -87,6 +93,8 @@ def narrow(reading: Reading, subject: Subject) -> Reading:
     signals = _without_other_logs(signals, subject)
     latest = _latest_death(signals, victims, facts, subject)
     signals = [s for s in signals if _in_time(s, victims, latest, subject)]
+    if subject.asked == "pid" and subject.gone and subject.ended is None:
+        subject.ended = latest
     counts: dict[str, int] = {}
     for signal in signals:
         counts[signal.signature] = counts.get(signal.signature, 0) + signal.count
@@ -180,7 +188,7 @@ def _about(signal: Signal, victims: dict[int, int], owners: dict[int, int], subj
         if subject.named:
             return (
                 victim in subject.pids
-                or _names_its_cgroup(signal, subject)
+                or names_its_place(signal.where.text, subject)
                 or (not subject.pids and not _places(subject))
             )
         uid = owners.get(victim)
@@ -192,7 +200,7 @@ def _about(signal: Signal, victims: dict[int, int], owners: dict[int, int], subj
         return not pid.isdecimal() or int(pid) in subject.pids or not subject.pids
     if signal.signature.startswith(_UNIT_SAYS):
         units = {unit.lower() for unit in _UNIT.findall(signal.where.text)}
-        return not units or bool(units & subject.units) or _names_its_cgroup(signal, subject)
+        return not units or bool(units & subject.units) or names_its_place(signal.where.text, subject)
     if signal.signature.startswith(("slurm.", "docker.", "k8s.")) and signal.where.source in subject.live:
         return _names_its_job(signal, subject)
     return True
@@ -202,8 +210,9 @@ def _places(subject: Subject) -> set[str]:
     return subject.cgroups | subject.units | subject.containers | subject.jobs
 
 
-def _names_its_cgroup(signal: Signal, subject: Subject) -> bool:
-    text = signal.where.text.lower()
+def names_its_place(line: str, subject: Subject) -> bool:
+    """The line names the cgroup, the unit, the container or the Slurm job that the process ran in."""
+    text = line.lower()
     cgroups = (
         subject.cgroups if subject.asked == "job" else {path for path in subject.cgroups if _OWN_CGROUP.search(path)}
     )

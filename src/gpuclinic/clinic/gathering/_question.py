@@ -27,6 +27,11 @@ class Job(msgspec.Struct, frozen=True):
     namespace: str = ""
 
     @property
+    def shown(self) -> str:
+        """As a person names it."""
+        return f"pod {self.namespace}/{self.name}" if self.kind == "pod" else self.name
+
+    @property
     def slurm_id(self) -> str:
         """The job's number without its step."""
         return self.name.partition(".")[0]

@@ -131,8 +131,9 @@ def gather_job(host: Asked, job: Job, gathered: Gathered, since: float, until: f
     if not known and job.kind == "name":
         subject.units.add(f"{job.name}.service".lower())
         subject.containers.add(job.name.lower())
+    subject.job_known = known or bool(subject.cgroups)
     if not known:
-        gathered.words.append(("job_unknown", {"job": job.name}))
+        gathered.words.append(("job_unknown", {"job": job.shown}))
         gathered.want({"slurm": "scheduler", "pod": "kubernetes"}.get(job.kind, "containers"))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
+from gpuclinic.clinic.gathering._numbers import numbers_of
 from gpuclinic.model import NotRead, Scalar, Where
 from gpuclinic.recognise.one_process import (
     STATES,
@@ -26,6 +27,7 @@ from gpuclinic.recognise.one_process import (
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
+    from gpuclinic.diagnose.subject import Subject
     from gpuclinic.model import Fact
     from gpuclinic.observe.asking import Asked
 
@@ -35,17 +37,26 @@ _PY_SPY_DEADLINE = 6.0
 _TICKS = 100
 """Clock ticks a second in /proc (USER_HZ), the same on all Linux machines of today."""
 _MOST_THREADS = 2000
+_ANCESTORS_OF_ALL = (1, 2)
+"""init and kthreadd: whatever runs descends from them, and is no part of them."""
+_KERNEL_THREAD = 0x200000
+"""PF_KTHREAD of Linux include/linux/sched.h."""
+_OF_THE_DRIVER = re.compile(r"nvidia|^nv_|UVM|^irq/\d+-nv")
+"""Names of the GPU driver's own kernel threads."""
+_DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
+_MOST_LOOKED_INTO = 32
 _GPU_BUSY = 5.0
 _NO_REFUSAL = frozenset({None, "ok", "no_devices", "no_device_nodes", "library_missing", "bindings_missing"})
 """Reasons of the fact `nvml` for which there is nothing to be seen, rather than something that was kept from us."""
 
 
 class _Seen(msgspec.Struct):
-    """One look at a process and its descendants."""
+    """One look at a process and its descendants. moved: bytes. at: when the process was looked at, Unix seconds."""
 
     family: list[int]
     stats: dict[int, Stat]
     moved: int
+    at: float
 
     def ticks(self) -> int:
         """CPU time of them all."""
@@ -98,41 +109,38 @@ def _read(host: Asked, gathered: Gathered, pid: int, name: str) -> str:
 
 def _gone(host: Asked, pid: int, gathered: Gathered) -> None:
     """The process is no more, was never, or is hidden from us."""
-    gathered.subject.gone = True
+    subject = gathered.subject
+    subject.gone = True
     fields: dict[str, Scalar] = {"pid": pid, "gone": True}
-    last = host.file("/proc/loadavg", 256).line.split()
-    newest = int(last[4]) if len(last) > 4 and last[4].isdecimal() else None
-    most = host.file("/proc/sys/kernel/pid_max", 64).line
-    if most.isdecimal() and pid > int(most):
-        fields["unused"] = f"pid_max is {most}"
-        gathered.words.append(("impossible", {"pid": pid, "most": most}))
-    elif newest is not None and pid > newest and _never_wrapped(host, newest):
-        fields["unused"] = f"the newest pid of this boot is {newest}"
-        gathered.words.append(("unused", {"pid": pid, "newest": newest}))
-    gathered.subject.pid_unused = "unused" in fields
-    if not gathered.subject.pid_unused:
-        gathered.words.append(("gone", {"pid": pid}))
-    mounts = host.file("/proc/mounts", 1 << 18).text
-    if (
-        re.search(r"^proc /proc proc \S*hidepid=(?:[124]|invisible|noaccess|ptraceable)", mounts, re.MULTILINE)
-        and not host.file("/proc/1/stat", 64).ok
-    ):
-        gathered.refused(
-            f"/proc/{pid}", "/proc is mounted with hidepid: processes of other users are hidden", "other_user"
-        )
+    place = {"": f"/proc/{pid} does not exist"}
+    hidden = _hidden(host, pid, gathered)
+    numbers = numbers_of(host)
+    if numbers.most is not None and pid > numbers.most:
+        fields["unused"] = place["unused"] = f"pid_max is {numbers.most}"
+        gathered.words.append(("impossible", {"pid": pid, "most": numbers.most}))
+    elif numbers.never_given(pid) and not hidden:
+        fields["unused"] = place["unused"] = f"the newest pid of this boot is {numbers.newest}"
+        gathered.words.append(("unused", {"pid": pid, "newest": numbers.newest}))
+    elif (why := numbers.given(pid)) or hidden:
+        fields["existed"] = bool(why)
+        place[""] += f"; {why}" if why else ""
+        gathered.words.append(("gone", {"pid": pid}) if why else ("not_seen", {"pid": pid}))
+    else:
+        gathered.words.append(("not_there", {"pid": pid}))
+    subject.pid_unused, subject.existed = "unused" in fields, bool(fields.get("existed"))
+    if hidden:
         fields["hidden"] = True
-    place = {"": f"/proc/{pid} does not exist", **({"unused": str(fields["unused"])} if "unused" in fields else {})}
     gathered.fact("asked_process", str(pid), fields, "/proc", place)
 
 
-def _never_wrapped(host: Asked, newest: int) -> bool:
-    """Pids were given out in order since boot, as far as can be seen: no living process has a higher one."""
-    names = [name for name in host.listing("/proc").lines() if name.isdecimal()]
-    started = re.search(r"^processes (\d+)", host.file("/proc/stat", 1 << 20).text, re.MULTILINE)
-    most = host.file("/proc/sys/kernel/pid_max", 64).line
-    if started is None or not most.isdecimal() or int(started[1]) >= int(most) - 1:
+def _hidden(host: Asked, pid: int, gathered: Gathered) -> bool:
+    """The kernel shows us only our own processes; that is noted."""
+    mounts = host.file("/proc/mounts", 1 << 18).text
+    option = re.search(r"^proc /proc proc \S*hidepid=(?:[124]|invisible|noaccess|ptraceable)", mounts, re.MULTILINE)
+    if option is None or host.file("/proc/1/stat", 64).ok:
         return False
-    return max(map(int, names), default=0) <= newest + 1
+    gathered.refused(f"/proc/{pid}", "/proc is mounted with hidepid: processes of other users are hidden", "other_user")
+    return True
 
 
 def _zombie(pid: int, stat: Stat, text: str, gathered: Gathered) -> None:
@@ -169,18 +177,24 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     subject.units |= {
         u.lower() for path in paths.values() for u in re.findall(r"([\w@.:\\-]+\.(?:service|scope))(?:/|$)", path)
     }
-    gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=_TICKS))
     _files_of_process(host, pid, gathered)
-    _threads(host, view, gathered, now=now, boot=boot)
+    threads = _waiting_threads(host, stat)
     call, on = parse_call(_read(host, gathered, pid, "syscall"), _machine(host))
     fields, places = _waiting(host, view, call, on)
     if host.live:
         host.wait(SAMPLE_S)
     after = _look(host, pid) if host.live else before
+    twice = host.live and not (before.at and before.at == after.at)  # a recording may hold one look only
+    if twice and _ended_meanwhile(host, stat, after, gathered):
+        return
     subject.pids |= set(before.family) | set(after.family)
-    _relatives(host, before, gathered, now=now, boot=boot)
-    _gpus(host, gathered, fields, places)
-    _progress(before, after, host.clock() - now if host.live else 0.0, fields, places)
+    gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=_TICKS))
+    still = _waiting_threads(host, stat) if twice and threads else threads
+    _threads(host, view, {p: s for p, s in threads.items() if p in still}, gathered, now=now, boot=boot)
+    _relatives(host, before, after, gathered, now=now, boot=boot)
+    _gpus(host, gathered, before.family, fields, places, kernel_thread=bool(stat.flags & _KERNEL_THREAD))
+    if twice:
+        _progress(before, after, host.clock() - now, fields, places)
     frozen = _frozen(host, paths)
     if frozen:
         fields["frozen"] = True
@@ -193,19 +207,33 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     _say(view, fields, gathered)
 
 
+def _ended_meanwhile(host: Asked, stat: Stat, after: _Seen, gathered: Gathered) -> bool:
+    """The process died between the two looks: then that is told, and nothing of how it lived."""
+    pid, subject, now = stat.pid, gathered.subject, after.stats.get(stat.pid)
+    if now is not None and now.start == stat.start and now.state not in ("Z", "X"):
+        return False
+    subject.alive, subject.gone, subject.existed = False, True, True
+    subject.ended = host.clock()
+    if now is not None and now.start == stat.start:
+        _zombie(pid, now, "", gathered)
+        return True
+    gathered.words.append(("ended_now", {"pid": pid, "name": stat.name}))
+    place = {"": f"/proc/{pid} ({stat.name}) was there, and a second later it was not"}
+    gathered.fact("asked_process", str(pid), {"pid": pid, "gone": True, "existed": True}, "/proc", place)
+    return True
+
+
 def _look(host: Asked, pid: int) -> _Seen:
     """CPU ticks of the process and its descendants, and bytes that they moved."""
-    stats = {
-        s.pid: s
-        for a in host.files("/proc/[0-9]*/stat", 2048).values()
-        if a.ok and (s := parse_stat(a.text)) is not None
-    }
-    family = families(stats.values(), pid)
+    answers = host.files("/proc/[0-9]*/stat", 2048)
+    stats = {s.pid: s for a in answers.values() if a.ok and (s := parse_stat(a.text)) is not None}
+    family = families(stats.values(), pid) if pid not in _ANCESTORS_OF_ALL else [pid]
     moved = 0
     for member in family[:64]:
         found = parse_status(host.file(f"/proc/{member}/io", 1024).text)
         moved += sum(int(found[k]) for k in ("rchar", "wchar") if found.get(k, "").isdecimal())
-    return _Seen(family, stats, moved)
+    mine = answers.get(f"/proc/{pid}/stat")
+    return _Seen(family, stats, moved, mine.at if mine is not None else 0.0)
 
 
 def _machine(host: Asked) -> str:
@@ -237,29 +265,31 @@ def _files_of_process(host: Asked, pid: int, gathered: Gathered) -> None:
             gathered.subject.mine.add(path)
 
 
-def _threads(host: Asked, view: View, gathered: Gathered, *, now: float, boot: float) -> None:
-    """Threads in uninterruptible sleep, where the first thread is not: each kind of wait once."""
-    pid = view.stat.pid
-    if view.stat.threads <= 1 or view.stat.state == "D":
-        return
+def _waiting_threads(host: Asked, stat: Stat) -> dict[str, Stat]:
+    """Path -> stat of the threads in uninterruptible sleep, where the first thread is not."""
+    if stat.threads <= 1 or stat.state == "D":
+        return {}
+    answers = list(host.files(f"/proc/{stat.pid}/task/*/stat", 2048).items())[:_MOST_THREADS]
+    found = {path: told for path, answer in answers if answer.ok and (told := parse_stat(answer.text)) is not None}
+    return {path: told for path, told in found.items() if told.state == "D" and told.pid != stat.pid}
+
+
+def _threads(host: Asked, view: View, threads: dict[str, Stat], gathered: Gathered, *, now: float, boot: float) -> None:
+    """Threads that waited uninterruptibly in both looks: each kind of wait once."""
     waits: set[str] = set()
-    for path, answer in list(host.files(f"/proc/{pid}/task/*/stat", 2048).items())[:_MOST_THREADS]:
-        stat = parse_stat(answer.text) if answer.ok else None
-        if stat is None or stat.state != "D" or stat.pid == pid:
-            continue
+    for path, stat in threads.items():
         wchan = host.file(path.removesuffix("stat") + "wchan", 256).line
         if wchan not in waits:
             waits.add(wchan)
-            thread = View(
-                msgspec.structs.replace(stat, pid=pid), path, "", command=view.command, wchan=wchan, user=view.user
-            )
+            own = msgspec.structs.replace(stat, pid=view.stat.pid)
+            thread = View(own, path, "", command=view.command, wchan=wchan, user=view.user)
             gathered.facts.append(process_fact(thread, now=now, boot=boot, ticks=_TICKS))
 
 
-def _relatives(host: Asked, seen: _Seen, gathered: Gathered, *, now: float, boot: float) -> None:
-    """Descendants that wait uninterruptibly, are stopped, or are dead and not collected."""
-    for member in seen.family[1:200]:
-        stat = seen.stats.get(member)
+def _relatives(host: Asked, before: _Seen, after: _Seen, gathered: Gathered, *, now: float, boot: float) -> None:
+    """Descendants that waited uninterruptibly or were stopped in both looks, or are dead and not collected."""
+    for member in before.family[1:200]:
+        stat, later = before.stats.get(member), after.stats.get(member)
         if stat is None or stat.state not in ("D", "T", "t", "Z"):
             continue
         if stat.state == "Z":
@@ -269,13 +299,12 @@ def _relatives(host: Asked, seen: _Seen, gathered: Gathered, *, now: float, boot
             if stat.wait_status:
                 gathered.facts.append(death_fact(member, stat.wait_status, "/proc", place, name=stat.name, child=True))
             continue
+        if later is None or (later.state, later.start) != (stat.state, stat.start):
+            continue  # every disk access is such a wait for a moment
         wchan = host.file(f"/proc/{member}/wchan", 256).line
         command = command_line(host.file(f"/proc/{member}/cmdline", 1 << 14).data)
-        gathered.facts.append(
-            process_fact(
-                View(stat, f"/proc/{member}/stat", "", command=command, wchan=wchan), now=now, boot=boot, ticks=_TICKS
-            )
-        )
+        view = View(stat, f"/proc/{member}/stat", "", command=command, wchan=wchan)
+        gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=_TICKS))
 
 
 def _waiting(host: Asked, view: View, call: str | None, on: int | None) -> tuple[dict[str, Scalar], dict[str, str]]:
@@ -288,7 +317,7 @@ def _waiting(host: Asked, view: View, call: str | None, on: int | None) -> tuple
         "stopped": stat.state == "T", "traced": stat.state == "t", "tracer": int(tracer) if tracer.isdecimal() and tracer != "0" else None,
         "zombie": False, "gone": False, "python": "python" in view.command, "command": view.command[:200] or stat.name,
     }  # fmt: skip
-    state = view.status.get("State") or f"{stat.state} ({STATES.get(stat.state, '?')})"
+    state = f"{stat.state} ({STATES.get(stat.state, '?')})"
     places = {
         "": f"pid {pid} ({stat.name}): state {state}" + (f", wchan {wchan}" if wchan else ""),
         "state": f"State: {state}",
@@ -327,10 +356,16 @@ def _progress(before: _Seen, after: _Seen, seconds: float, fields: dict[str, Sca
     places["idle"] = places["cpu_share"]
 
 
-def _gpus(host: Asked, gathered: Gathered, fields: dict[str, Scalar], places: dict[str, str]) -> None:
+def _gpus(
+    host: Asked, gathered: Gathered, family: list[int], fields: dict[str, Scalar], places: dict[str, str], *, kernel_thread: bool
+) -> None:  # fmt: skip
     """The GPUs that the family holds: how busy, and how much of their power they draw."""
+    if kernel_thread:
+        gathered.subject.uses_gpu = None if _OF_THE_DRIVER.search(str(fields.get("name"))) else False
+        return
     facts = gpu_facts(host, gathered)
     mine = [f for f in facts if f.kind == "gpu_process" and f.fields.get("pid") in gathered.subject.pids]
+    _holds(host, gathered.subject, family, facts, mine)
     if not mine:
         return
     keys = {str(f.fields.get("gpu_key") or f.fields.get("bus_id") or f.fields.get("gpu_index")) for f in mine}
@@ -362,6 +397,25 @@ def _gpus(host: Asked, gathered: Gathered, fields: dict[str, Scalar], places: di
         fields["gpu_power_share"] = round(share, 3)
         text += f", {card.fields.get('power_w'):.0f} W of {card.fields.get('power_limit_w'):.0f} W"
     places["gpu_utilization_pct"] = text
+
+
+def _holds(host: Asked, subject: Subject, family: list[int], facts: list[Fact], mine: list[Fact]) -> None:
+    """Whether the family holds GPUs and which: by NVML, and by the device files that it has open."""
+    subject.gpus |= {str(f.fields["bus_id"]) for f in mine if f.fields.get("bus_id")}
+    minors: set[str] = set()
+    opened = unseen = False
+    for member in family[:_MOST_LOOKED_INTO]:
+        targets = set(host.links(f"/proc/{member}/fd/*").values())
+        unseen = unseen or not targets
+        opened = opened or any(_DEVICE.match(target) for target in targets)
+        minors |= {found[1] for target in targets if (found := _DEVICE.match(target)) and found[1].isdecimal()}
+    if minors:
+        for path, answer in host.files("/proc/driver/nvidia/gpus/*/information", 4096).items():
+            minor = re.search(r"^Device Minor:\s*(\d+)", answer.text, re.MULTILINE)
+            if minor is not None and minor[1] in minors:
+                subject.gpus.add(path.split("/")[5].lower())
+    told = any(f.kind == "nvml" and f.fields.get("reason") == "ok" for f in facts)
+    subject.uses_gpu = True if mine or opened else None if unseen and not told else False
 
 
 def gpu_facts(host: Asked, gathered: Gathered, *, deep: bool = False) -> list[Fact]:
@@ -403,7 +457,7 @@ def _say(view: View, fields: dict[str, Scalar], gathered: Gathered) -> None:
     share, busy = fields.get("cpu_share"), fields.get("gpu_utilization_pct")
     subject.progresses = fields.get("idle") is False and stat.state not in ("T", "t", "D") and not fields.get("frozen")
     values: dict[str, Scalar] = {
-        "pid": stat.pid, "name": stat.name, "state": view.status.get("State") or stat.state,
+        "pid": stat.pid, "name": stat.name, "state": f"{stat.state} ({STATES.get(stat.state, '?')})",
         "cpu": f"{100 * share:.0f}" if isinstance(share, float) else "?",
         "wait": str(fields.get("wchan") or fields.get("call") or "-"),
     }  # fmt: skip
