@@ -5,7 +5,6 @@ Thousands of files of one line each would be a burden in a repository. A line "=
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ def packed(folder: Path) -> str:
     for place in sorted(folder.rglob("*")):
         name = place.relative_to(folder).as_posix()
         if place.is_symlink():
-            out.append(f"{_MARK}{name} -> {os.readlink(place)}\n")
+            out.append(f"{_MARK}{name} -> {place.readlink()}\n")
         elif place.is_file() and name != "expect.json":
             text = place.read_bytes().decode("utf-8", "surrogateescape")
             if name.startswith("root/sys/") and (

@@ -89,6 +89,7 @@ def complete_from_texts(
     _driver(facts)
     _again(host, wanted, facts)
     _processes(host, wanted, facts, up_s)
+    _containers(facts)
     _stuck(facts, signals)
     return facts.texts
 
@@ -254,6 +255,35 @@ def _again(host: Asked, wanted: Wanted, facts: _Facts) -> None:
         facts.seen.facts[:] = [f for f in facts.seen.facts if f.kind not in kinds or (f.kind, f.key) in had]
         facts.seen.facts += [f for f in got.facts if (f.kind, f.key) not in had]
         facts.seen.gaps += [gap for gap in got.gaps if gap not in facts.seen.gaps]
+
+
+def _containers(facts: _Facts) -> None:
+    """docker info knows the runtimes that the daemon really took up, whichever file named them."""
+    said = {str(f.fields.get("name")): f for f in facts.told("runtime_setting")}
+    runtimes = said.get("runtimes")
+    if runtimes is None or not facts.all_of("gpu"):
+        return
+    place = next(
+        (n for n, f in enumerate(facts.seen.facts) if f.kind == "container_runtime" and f.key == "docker"), None
+    )
+    driver, default = said.get("cgroup_driver"), said.get("default_runtime")
+    fields: dict[str, Scalar] = {
+        "name": "docker",
+        "nvidia_runtime": "nvidia" in str(runtimes.fields.get("value")).split(),
+        "running": True,
+    }
+    fields["cgroup_driver"] = driver.fields.get("value") if driver else None
+    fields["default_runtime"] = default.fields.get("value") if default else None
+    if place is None:
+        facts.seen.fact("container_runtime", "docker", fields, runtimes.source)
+        return
+    held = facts.seen.facts[place]
+    given = {
+        n: v
+        for n, v in fields.items()
+        if v is not None and (held.fields.get(n) is None or (n == "nvidia_runtime" and v))
+    }
+    facts.seen.facts[place] = msgspec.structs.replace(held, fields={**held.fields, **given})
 
 
 # ---- processes

@@ -147,6 +147,11 @@ ENTRIES: tuple[Entry, ...] = (
         "bmc:parse_dmidecode",
     ),
     Entry("uname", (r"^Linux \S+ \d+\.\d+\.\S+ #", r"uname -\w*r"), "system:parse_uname"),
+    Entry(
+        "sysctl",
+        (r"^(?:vm\.(?:overcommit_memory|swappiness|min_free_kbytes|max_map_count)|kernel\.pid_max) = \d",),
+        "system:parse_sysctl",
+    ),
     Entry("timedatectl", (r"^\s*(?:System clock|NTP) synchronized: ", r"^NTPSynchronized="), "clock:parse_timedatectl"),
     Entry("chronyc tracking", (r"^Leap status\s+: ",), "clock:parse_chronyc"),
     Entry("ntpq -p", (r"^\s+remote\s+refid\s+st\s+t\s+when\s+poll",), "clock:parse_ntpq"),

@@ -276,3 +276,21 @@ def parse_numactl(document: Document) -> list[Fact]:
         else:
             fields[f"{match['what']}_mib"] = number(match["value"])
     return [fact(document, "numa_node", node, fields, *start[node]) for node, fields in found.items()][:MAX_FACTS]
+
+
+_SYSCTL = re.compile(r"^(?P<name>(?:vm|kernel|fs|net)\.[a-z0-9_.-]{2,80})\s*=\s*(?P<value>\S{1,100})\s*$")
+_SYSCTLS = frozenset(
+    ["vm.overcommit_memory", "vm.overcommit_ratio", "vm.swappiness", "vm.zone_reclaim_mode", "vm.min_free_kbytes", "vm.max_map_count",
+     "kernel.numa_balancing", "kernel.hung_task_panic", "kernel.threads-max", "kernel.pid_max"]
+)  # fmt: skip
+
+
+def parse_sysctl(document: Document) -> list[Fact]:
+    """sysctl -a, or names given to it: "sysctl" of the settings that matter here, as /proc/sys gives them."""
+    facts: list[Fact] = []
+    for index, line in enumerate(clipped_lines(document)):
+        match = _SYSCTL.match(line) if len(line) < 200 else None
+        if match and match["name"] in _SYSCTLS:
+            value: Scalar = int(match["value"]) if re.fullmatch(r"-?\d{1,18}", match["value"]) else match["value"]
+            facts.append(fact(document, "sysctl", match["name"], {"name": match["name"], "value": value}, index, line))
+    return facts
