@@ -267,7 +267,9 @@ def hung_pids(signals: Iterable[Signal]) -> dict[int, tuple[float, Where]]:
     out: dict[int, tuple[float, Where]] = {}
     for signal in signals:
         pid, seconds = signal.groups.get("pid", ""), signal.groups.get("seconds", "")
-        if "blocked for more than" in signal.where.text and pid.isdecimal() and seconds.isdecimal():
+        if "blocked for more than" in signal.where.text and re.fullmatch(
+            r"\d{1,9} \d{1,9}", f"{pid} {seconds}", re.ASCII
+        ):
             out[int(pid)] = (float(seconds), signal.where)
     return out
 

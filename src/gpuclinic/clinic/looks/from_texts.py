@@ -331,7 +331,9 @@ def _tasks(listed: dict[int, Fact]) -> dict[int, process_table.Task]:
 
 def _processes(host: Asked, wanted: Wanted, facts: _Facts, up_s: float | None) -> None:
     """Who holds the GPUs, from nvidia-smi's list and /proc or ps; and what runs here, where only ps tells."""
-    listed = {int(f.key): f for f in facts.told("process") if f.key.isdecimal()} if not host.live else {}
+    listed = (
+        {int(f.key): f for f in facts.told("process") if f.key.isdecimal() and len(f.key) < 10} if not host.live else {}
+    )
     if not facts.looked("process_count") and listed:
         tasks = _tasks(listed)
         whole = process_table.shows_all(tasks)
