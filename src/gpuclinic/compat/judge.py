@@ -2,10 +2,146 @@
 
 from __future__ import annotations
 
-from gpuclinic.compat.question import Answer, Question
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuclinic.compat.arch_rules import has_cuda_name, judge_arch
+from gpuclinic.compat.context import Context, context_of
+from gpuclinic.compat.cuda_rules import judge_cuda, reach_of
+from gpuclinic.compat.driver_rules import judge_driver
+from gpuclinic.compat.finding import Finding
+from gpuclinic.compat.library_rules import judge_libraries
+from gpuclinic.compat.package_rules import judge_packages
+from gpuclinic.compat.question import Answer, Problem, Question
+from gpuclinic.compat.resolve import Chosen, Resolution, builds_of, resolve, wheels_of
+from gpuclinic.knowledge.compat import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_PROBLEMS = 40
+
+
+class Judged(msgspec.Struct):
+    """A verdict with what led to it. problems: most decisive first."""
+
+    verdict: str
+    problems: list[Finding]
+    unknown: list[Finding]
+    context: Context
+    resolution: Resolution
 
 
 def judge(question: Question, lang: str = "en") -> Answer:
-    """The verdict by the rules; "unknown" wherever a rule or a row is missing."""
-    del question, lang
-    return Answer("unknown", [], None)
+    """The verdict by the rules; "unknown" wherever a rule or a row is missing. Never raises for what it was given."""
+    from gpuclinic.compat.install import line_that_works
+
+    judged = decide(question)
+    install = line_that_works(question, judged) if judged.context.wanted else None
+    problems = [_problem(finding, lang) for finding in judged.problems[:MOST_PROBLEMS]]
+    return Answer(
+        judged.verdict, problems, install, [_said(finding, "why", lang) for finding in judged.unknown[:MOST_PROBLEMS]],
+        [_read_as(one) for one in judged.resolution.chosen], _notes(judged, lang),
+    )  # fmt: skip
+
+
+def decide(question: Question) -> Judged:
+    """The verdict alone, without texts and without a line to install."""
+    context = context_of(question)
+    resolution = resolve(context)
+    findings = list(_findings(context, resolution))
+    problems = _unique([f for f in findings if not f.unknown])
+    unknown = _unique([f for f in findings if f.unknown])
+    problems.sort(key=lambda f: (int(_row(f).get("rank", 50)), 0))
+    verdict = "fails" if problems else "unknown" if unknown else "works"
+    return Judged(verdict, problems, unknown, context, resolution)
+
+
+def _findings(context: Context, resolution: Resolution) -> Iterator[Finding]:
+    for bad in context.bad:
+        yield Finding("unknown.not_read", {"text": bad}, bad)
+    yield from judge_driver(context)
+    reach, about_package = reach_of(context)
+    yield from about_package
+    yield from judge_packages(context, resolution)
+    yield from judge_cuda(context, resolution, reach)
+    yield from judge_arch(context, resolution, reach)
+    yield from judge_libraries(context, resolution)
+    yield from _unlisted(context, resolution)
+
+
+def _unlisted(context: Context, resolution: Resolution) -> Iterator[Finding]:
+    """Packages that no table knows: what can be for GPUs, or stands alone, is unknown; the rest of a listing does not matter."""
+    judged = 0
+    unheard: list[Chosen] = []
+    for one in resolution.chosen:
+        if wheels_of(one.name) or builds_of(one.name):
+            judged += 1
+        elif role_of(one.name) is None and not (one.wanted is not None and one.wanted.built_for.torch):
+            unheard.append(one)
+    for one in unheard:
+        if has_cuda_name(one.name) or (not judged and not context.installed):
+            yield Finding("unknown.package", {"package": one.label}, one.label)
+    if not resolution.chosen and context.not_read:
+        yield Finding("unknown.not_read", {"text": context.not_read[0][:120]}, "want")
+
+
+def role_of(name: str) -> str | None:
+    """What a package without a GPU rule of its own is for; None where no table names it."""
+    return next((row.role for row in tables().packages if re.fullmatch(row.pattern, name)), None)
+
+
+def _unique(findings: list[Finding]) -> list[Finding]:
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for finding in findings:
+        key = (finding.text, finding.subject)
+        if key not in seen:
+            seen.add(key)
+            kept.append(finding)
+    return kept
+
+
+def _row(finding: Finding) -> dict[str, str]:
+    return tables().texts[finding.text]
+
+
+def _said(finding: Finding, field: str, lang: str) -> str:
+    """A text of a row, its places filled."""
+    row = _row(finding)
+    text = row.get(f"{field}_{lang}") or row.get(f"{field}_en", "")
+    return re.sub(r"\{(\w+)\}", lambda m: finding.values.get(m[1], m[0])[:200], text)
+
+
+def _problem(finding: Finding, lang: str) -> Problem:
+    row = _row(finding)
+    return Problem(
+        row["cause"], _said(finding, "title", lang), _said(finding, "why", lang), finding.source or row["source"],
+        _said(finding, "fix", lang), finding.subject,
+    )  # fmt: skip
+
+
+def _read_as(one: Chosen) -> str:
+    """ "torch 2.9.0 (CUDA 12.8; demanded by vllm)"."""
+    parts = []
+    if one.cuda:
+        parts.append("no CUDA" if one.cuda == "none" else f"CUDA {one.cuda}")
+    if one.implied_by:
+        parts.append(f"demanded by {one.implied_by}")
+    return one.label + (f" ({'; '.join(parts)})" if parts else "")
+
+
+def _notes(judged: Judged, lang: str) -> list[str]:
+    notes = []
+    if judged.context.not_read and judged.resolution.chosen:
+        finding = Finding("unknown.not_read", {"text": ", ".join(judged.context.not_read)[:200]})
+        notes.append(_said(finding, "why", lang))
+    unheard = [
+        one.name for one in judged.resolution.chosen
+        if not wheels_of(one.name) and not builds_of(one.name) and role_of(one.name) is None and not has_cuda_name(one.name)
+    ]  # fmt: skip
+    if unheard and judged.verdict != "unknown":
+        notes.append(_said(Finding("unknown.package", {"package": ", ".join(unheard)[:200]}), "why", lang))
+    return notes

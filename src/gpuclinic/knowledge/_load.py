@@ -90,6 +90,11 @@ def packed(name: str, files: list[Path], parse: Callable[[dict[str, list[Any]]],
     return _cached(f"{name}-{_stamp(files)}.msgpack", fresh, shape)
 
 
+def packed_files(name: str, files: list[Path], fresh: Callable[[], _T], shape: type[_T]) -> _T:
+    """What `fresh` makes of the files, from the cache where it is current."""
+    return _cached(f"{name}-{_stamp(files)}.msgpack", fresh, shape)
+
+
 def _cached(name: str, fresh: Callable[[], _T], shape: type[_T]) -> _T:
     held = read_cache(name)
     if held is not None:

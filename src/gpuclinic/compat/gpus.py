@@ -1,0 +1,105 @@
+"""From whatever a person or a driver calls a GPU to its compute capability and kind."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import NamedTuple
+
+from gpuclinic.compat.versions import Numbers, capability, numbers
+from gpuclinic.knowledge.compat import tables
+
+MOST_KINDS = 32
+
+
+class Card(NamedTuple):
+    """kind: data_centre, geforce, workstation, jetson, or "" where only the capability is known. machine: of one soldered to a CPU, else ""."""
+
+    label: str
+    capability: Numbers
+    kind: str
+    first_driver: str
+    machine: str
+
+    @property
+    def cc(self) -> str:
+        """ "8.6"."""
+        return ".".join(map(str, self.capability))
+
+
+@functools.cache
+def _patterns() -> list[tuple[re.Pattern[str], Card]]:
+    return [
+        (re.compile(row.pattern), Card("", numbers(row.capability), row.kind, row.first_driver, row.machine))
+        for row in tables().gpus
+    ]
+
+
+def cards_of(text: str) -> tuple[list[Card], list[str]]:
+    """The GPUs that a text names, and the parts of it that no table knows."""
+    cards: list[Card] = []
+    unknown: list[str] = []
+    for part in re.split(r"\s*(?:[,;+|\n]|\band\b|(?<!\w)&(?!\w))\s*", text.strip()[:2000])[:MOST_KINDS]:
+        if not part:
+            continue
+        card = card_of(part)
+        if card is None:
+            unknown.append(part[:80])
+        elif card not in cards:
+            cards.append(card)
+    if not cards and not unknown:
+        unknown.append(text.strip()[:80])
+    return cards, unknown
+
+
+def card_of(text: str) -> Card | None:
+    """One GPU; None where no table knows it."""
+    plain = re.sub(r"^\s*(?:gpu\s*\d+\s*:\s*|[1-9]\d{0,3}\s*[x×*]\s*)", "", text.strip(), flags=re.I)
+    plain = re.sub(r"\s*(?:\(uuid:.*|(?<![a-z])[x×*]\s*\d{1,4})\s*$", "", plain, flags=re.I)
+    direct = capability(re.sub(r"^(?:cuda\s+)?(?:compute[_ ]?cap(?:ability)?|capability|cc)\s*[:=]?\s*", "", plain, flags=re.I))
+    if direct is not None:
+        known = any(numbers(row.capability) == direct for row in tables().architectures)
+        return Card(text.strip(), direct, "", "", "") if known else None
+    device = re.search(r"(?:10de:|0x)([0-9a-f]{4})(?:10de)?\b|^([0-9a-f]{4})$", plain, re.I)
+    if device and not re.fullmatch(r"\d0[5-9]0", plain):
+        named = _pci().get((device[1] or device[2]).upper())
+        if named:
+            return _by_name(named, f"{text.strip()} ({named})")
+    return _by_name(plain, text.strip())
+
+
+@functools.cache
+def _pci() -> dict[str, str]:
+    return {row.device: row.name for row in tables().pci}
+
+
+@functools.lru_cache(512)
+def _by_name(name: str, label: str) -> Card | None:
+    plain = normal(name)
+    for pattern, card in _patterns():
+        if pattern.fullmatch(plain):
+            return card._replace(label=label)
+    return None
+
+
+_NOISE = re.compile(
+    r"\b(?:nvidia|corporation|geforce|tesla|gpus?|graphics( card| device)?|cards?|accelerators?|hgx|sxm\d?|pcie?|nvl\d*|hbm\d?e?|gddr\dx?|\d+ ?g(?:i?b)?|"
+    r"mig( .*)?|ac|oem|vgpu|laptop|notebook|mobile|max q|server edition|workstation edition|edition|tensor core|superchip|lhr|systems?|board|per|instances?|aws|gcp|azure|"
+    r"(?:ga|ad|tu|gv|gp|gm|gk)\d{3}\w*|gh100|gb1\d\d|gb20[2-9]|architecture|blackwell architecture|active|founders)\b"
+)
+
+
+def normal(name: str) -> str:
+    """A name without makers, memory sizes, form factors and punctuation: "NVIDIA A100-SXM4-40GB" -> "a100"."""
+    text = re.sub(r"\((r|tm)\)|[®™]", "", name.lower())
+    text = re.sub(r"\bdgx[- _]?(?=[abh]\d|gb\d|gh\d)", " ", text)
+    text = re.sub(r"[-_./,()\[\]:]+", " ", text)
+    text = re.sub(r"\b(rtx|gtx|gt|titan|mx|quadro|pro)(?=\d)", r"\1 ", text)
+    text = re.sub(r"\bmx (?=\d)", "mx", text)
+    text = re.sub(r"(?<=\d)(ti|super)\b", r" \1", text)
+    text = re.sub(r"\b(\d0[5-9]0) ?d\b", r"\1 d", text)
+    text = re.sub(r"\bgrid (v100|a100|t4|p40|p4|m60|a10|a40)\w*( \d+[abcq])?$", r"\1", text)
+    text = re.sub(r"\b(a100|a10|a16|a2|a30|a40|l4|l40|l40s|h100|h100l|h200|t4|v100\w?|p40|rtx ?\w+) \d+[abcq]$", r"\1", text)
+    text = _NOISE.sub(" ", text)
+    text = re.sub(r"\bh100l?\b", "h100", text)
+    return re.sub(r"\s+", " ", text).strip()

@@ -1,0 +1,162 @@
+"""Searches the tables for one line that would work, and checks it by the same rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuclinic.compat.judge import Judged, decide
+from gpuclinic.compat.resolve import TORCH_FAMILY, Chosen, builds_of, pins_of, requirement, wheels_of
+from gpuclinic.compat.versions import numbers, satisfies, version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuclinic.compat.question import Question
+
+MOST_TRIES = 60
+INDEX = "https://download.pytorch.org/whl/"
+_HOPELESS = ("driver.unsupported_gpu", "driver.kernel_mismatch", "compat.cuda_compat_libs")
+
+
+def line_that_works(question: Question, judged: Judged) -> str | None:
+    """The line for what was asked where that works; else for the nearest that does; None where the search finds none."""
+    names = [one for one in judged.resolution.chosen if one.wanted is not None and _known(one)]
+    if not names or len(names) > 12:
+        return None
+    if judged.verdict == "works":
+        return _line([_as_asked(one) for one in names])
+    if judged.verdict == "unknown" or any(f.text.startswith(_HOPELESS) for f in judged.problems):
+        return None
+    tried = 0
+    for wants in _candidates(names, judged):
+        tried += 1
+        if tried > MOST_TRIES:
+            return None
+        again = decide(msgspec.structs.replace(question, want=wants, installed=False))
+        if again.verdict == "works":
+            return _line(wants)
+    return None
+
+
+def _known(one: Chosen) -> bool:
+    return bool(wheels_of(one.name) or builds_of(one.name)) and not one.name.startswith(("nvidia-", "cuda"))
+
+
+def _as_asked(one: Chosen) -> str:
+    """The package as it was wanted, its version named."""
+    if one.wanted is not None and one.wanted.wheel:
+        return one.wanted.raw
+    extras = f"[{','.join(sorted(one.wanted.extras))}]" if one.wanted is not None and one.wanted.extras else ""
+    local = one.wanted.local if one.wanted is not None and one.wanted.local else one.variant
+    return f"{one.name}{extras}=={one.release}{'+' + local if local else ''}" if one.release else f"{one.name}{extras}"
+
+
+def _candidates(names: list[Chosen], judged: Judged) -> Iterator[list[str]]:
+    """Lists of requirements to try, the nearest to what was asked first."""
+    torch = next((one for one in names if one.name == "torch"), None) or judged.resolution.get("torch")
+    others = [one for one in names if one.name not in TORCH_FAMILY]
+    family = [one for one in names if one.name in TORCH_FAMILY and one.name != "torch"]
+    if len(names) == 2 and {one.name for one in names} == {"onnxruntime", "onnxruntime-gpu"}:
+        names = others = [one for one in names if one.name == "onnxruntime-gpu"]
+        yield [_as_asked(names[0])]
+    if torch is not None and any(one.name in TORCH_FAMILY for one in names):
+        yield from _with_torch(torch, family, others, judged)
+    elif names:
+        yield from _without_torch(names, judged)
+
+
+def _with_torch(torch: Chosen, family: list[Chosen], others: list[Chosen], judged: Judged) -> Iterator[list[str]]:
+    machine = judged.context.machine
+    for release in _near(torch.name, torch.release):
+        for row in sorted((b for b in builds_of("torch") if satisfies(release, b.versions) and machine in b.machines.split()), key=lambda b: numbers(b.cuda), reverse=True):
+            if row.cuda == "none":
+                continue
+            first = f"torch=={release}" + ("" if machine in row.default.split() else f"+{row.variant}")
+            kin = [f"{one.name}=={v}{'' if machine in row.default.split() else '+' + row.variant}" for one in family if (v := _paired(one.name, release))]
+            if len(kin) < len([one for one in family if one.name != "torchtext"]):
+                continue
+            yield [first, *kin, *[_loosened(one, judged) for one in others]]
+
+
+def _paired(name: str, torch: str) -> str:
+    """The torchvision or torchaudio that pins a torch; "" where the tables have none."""
+    for wheel in reversed(wheels_of(name)):
+        for pin in pins_of(name, wheel.version, frozenset()):
+            found = requirement(pin.requires)
+            if found is not None and found.name == "torch" and satisfies(torch, str(found.specifier)):
+                return wheel.version
+    return ""
+
+
+def _loosened(one: Chosen, judged: Judged) -> str:
+    """A package whose own version is at fault is asked for without it."""
+    extras = f"[{','.join(sorted(one.wanted.extras))}]" if one.wanted is not None and one.wanted.extras else ""
+    at_fault = any(one.label == f.subject for f in judged.problems) or any(f.values.get("other") == one.label for f in judged.problems)
+    return f"{one.name}{extras}" if at_fault or (one.wanted is not None and one.wanted.wheel) else _as_asked(one)
+
+
+def _near(name: str, release: str) -> list[str]:
+    """The same version first, then newer ones of the table from the nearest on, then older ones."""
+    every = [w.version for w in wheels_of(name)]
+    parsed = version(release) if release else None
+    if parsed is None:
+        return every[::-1]
+    later = [v for v in every if (found := version(v)) is not None and found > parsed]
+    earlier = [v for v in every if (found := version(v)) is not None and found < parsed]
+    same = [v for v in every if version(v) == parsed]
+    return [*same, *_thinned(earlier[::-1]), *_thinned(later)]
+
+
+def _thinned(releases: list[str]) -> list[str]:
+    """One version of each minor."""
+    seen: set[tuple[int, ...]] = set()
+    kept = []
+    for release in releases:
+        minor = numbers(release)[:2]
+        if minor not in seen:
+            seen.add(minor)
+            kept.append(release)
+    return kept
+
+
+
+
+def _without_torch(names: list[Chosen], judged: Judged) -> Iterator[list[str]]:
+    """One package at a time is moved, the one at fault first."""
+    fault = {f.subject for f in judged.problems}
+    movable = sorted(names, key=lambda one: one.label not in fault)
+    for one in movable[:2]:
+        rest = [_as_asked(other) for other in names if other is not one]
+        for name in ("jax",) if one.name == "jaxlib" else (one.name,):
+            for release in _near(name, one.release)[:25]:
+                for extra in _extras_of(name, release, one):
+                    yield [*rest, f"{name}{extra}=={release}"]
+
+
+def _extras_of(name: str, release: str, one: Chosen) -> list[str]:
+    if name == "jax":
+        return ["[cuda13]", "[cuda12]"] if satisfies(release, ">=0.7") else ["[cuda12]"]
+    if name == "tensorflow" and satisfies(release, ">=2.14"):
+        return ["[and-cuda]"]
+    if name == "onnxruntime-gpu" and satisfies(release, ">=1.21"):
+        return ["[cuda,cudnn]"]
+    return [f"[{','.join(sorted(one.wanted.extras))}]" if one.wanted is not None and one.wanted.extras else ""]
+
+
+def _line(wants: list[str]) -> str:
+    """pip's command line, with the index of a local build."""
+    index = ""
+    for text in wants:
+        tag = text.rpartition("+")[2] if "+" in text and "==" in text else ""
+        if tag.startswith(("cu", "cpu")) and text.startswith(TORCH_FAMILY) and (tag == "cpu" or tag[2:].isdigit()):
+            index = f" --extra-index-url {INDEX}{tag}"
+    return "pip install " + " ".join(_quoted(text) for text in wants) + index
+
+
+def _quoted(text: str) -> str:
+    safe = text.replace("'", "")
+    return f"'{safe}'" if any(c in safe for c in "[]<>!;*& ") else safe
+
+

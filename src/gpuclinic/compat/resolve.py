@@ -1,0 +1,341 @@
+"""From what is wanted to the versions and builds that pip or conda would bring."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from gpuclinic.compat.versions import cuda_of_tag, numbers, satisfies, two, version
+from gpuclinic.compat.wants import Wanted, cuda_tag
+from gpuclinic.knowledge.compat import Build, Pin, Wheel, tables
+
+if TYPE_CHECKING:
+    from gpuclinic.compat.context import Context
+
+TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "torchtext")
+
+
+class Chosen(msgspec.Struct):
+    """A package with the version and the build that would be there.
+
+    implied_by: the package that demands it, "" where it is wanted itself. missing: why version or build are not known, as an id of texts.
+    """
+
+    name: str
+    release: str
+    variant: str
+    wanted: Wanted | None
+    build: Build | None = None
+    wheel: Wheel | None = None
+    implied_by: str = ""
+    missing: str = ""
+    family_cuda: str = ""
+
+    @property
+    def label(self) -> str:
+        """ "torch 2.9.0+cu130"."""
+        return f"{self.name} {self.release}{'+' + self.variant if self.variant else ''}".strip()
+
+    @property
+    def cuda(self) -> str:
+        """The CUDA release that it was built with: "12.1", "none", or "" where not known."""
+        if self.family_cuda:
+            return self.family_cuda
+        if self.build is not None and self.build.cuda not in ("torch", "toolkit", "jit"):
+            return self.build.cuda
+        return ""
+
+
+class Resolution(msgspec.Struct):
+    """chosen: in the order of the wants, implied ones after them. pins: what they demand of one another."""
+
+    chosen: list[Chosen]
+    pins: list[tuple[Chosen, Pin]]
+
+    def get(self, name: str) -> Chosen | None:
+        """A package by its name."""
+        return next((c for c in self.chosen if c.name == name), None)
+
+
+@functools.cache
+def _wheels() -> dict[str, list[Wheel]]:
+    found: dict[str, list[Wheel]] = {}
+    for row in tables().wheels:
+        found.setdefault(row.package, []).append(row)
+    return found
+
+
+@functools.cache
+def _builds() -> dict[str, list[Build]]:
+    found: dict[str, list[Build]] = {}
+    for row in tables().builds:
+        found.setdefault(row.package, []).append(row)
+    return found
+
+
+@functools.cache
+def _pins() -> dict[str, list[Pin]]:
+    found: dict[str, list[Pin]] = {}
+    for row in tables().pins:
+        found.setdefault(row.package, []).append(row)
+    return found
+
+
+def wheels_of(name: str) -> list[Wheel]:
+    """All versions that the index has, oldest first; [] where no table lists the package."""
+    return _wheels().get(name, [])
+
+
+def builds_of(name: str) -> list[Build]:
+    """All rows of a package."""
+    return _builds().get(name, [])
+
+
+def pins_of(name: str, release: str, extras: frozenset[str]) -> list[Pin]:
+    """What a version demands."""
+    return [p for p in _pins().get(name, []) if (not p.extra or p.extra in extras) and satisfies(release, p.versions)]
+
+
+@functools.lru_cache(8192)
+def requirement(text: str) -> Requirement | None:
+    """As pip reads it; None where it is none."""
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def offered(wheel: Wheel, machine: str) -> str:
+    """The Pythons for which there is a wheel for a machine: "3.8 3.9", "3.9+", "3"."""
+    return wheel.aarch64 if machine == "aarch64" else wheel.x86_64
+
+
+def has_python(pythons: str, python: str) -> bool:
+    """Whether one of the tags fits a Python ("3.10", "3.13t")."""
+    mine = numbers(python)
+    for tag in pythons.split():
+        if tag == python or (tag in ("2", "3") and mine[:1] == numbers(tag)):
+            return True
+        if tag.endswith("+") and not python.endswith("t") and mine >= numbers(tag[:-1]):
+            return True
+    return False
+
+
+def accepts_python(wheel: Wheel, python: str, full: str) -> bool:
+    """Whether Requires-Python admits it."""
+    exact = full if full.count(".") == 2 and full[-1].isdigit() else python.rstrip("t") + ".99"
+    return satisfies(exact, wheel.requires_python)
+
+
+def resolve(context: Context) -> Resolution:
+    """Versions that are named first; then what they demand; then the newest that fits the rest."""
+    wanted = _joined(context.wanted)
+    chosen: dict[str, Chosen] = {}
+    for want in sorted(wanted, key=lambda w: not w.exact):
+        chosen[want.name] = _choose(want, context, list(chosen.values()))
+    for one in list(chosen.values()):
+        _imply(one, chosen, context)
+    ordered = [chosen[w.name] for w in wanted if w.name in chosen]
+    ordered += [c for c in chosen.values() if c not in ordered]
+    for one in ordered:
+        _build(one, context, chosen)
+    _family(ordered, context)
+    pins = [(one, pin) for one in ordered if one.release for pin in _pins_of(one)]
+    return Resolution(ordered, pins)
+
+
+def _pins_of(one: Chosen) -> list[Pin]:
+    extras = one.wanted.extras if one.wanted else frozenset()
+    pins = pins_of(one.name, one.release, extras)
+    if one.name == "torch" and one.build is not None and one.variant:  # other builds pin other libraries
+        pins = [pin for pin in pins if not re.match(r"(?:nvidia|cuda)-", pin.requires)]
+    return pins
+
+
+def _joined(wanted: list[Wanted]) -> list[Wanted]:
+    """One want for each name; several of a name are joined."""
+    found: dict[str, Wanted] = {}
+    for want in wanted:
+        held = found.get(want.name)
+        if held is None:
+            found[want.name] = want
+        elif want.wheel or (want.exact and not held.exact):
+            found[want.name] = msgspec.structs.replace(want, extras=want.extras | held.extras)
+        else:
+            spec = ",".join(s for s in (held.spec, want.spec) if s)
+            found[want.name] = msgspec.structs.replace(held, spec=spec, extras=held.extras | want.extras, local=held.local or want.local)
+    return list(found.values())
+
+
+def _choose(want: Wanted, context: Context, others: list[Chosen]) -> Chosen:
+    variant = _variant_of(want, context)
+    if want.exact:
+        return Chosen(want.name, want.exact, variant, want)
+    fitting = [w.version for w in wheels_of(want.name) if satisfies(w.version, want.spec)]
+    demanded = [
+        pin.requires for other in others for pin in pins_of(other.name, other.release, other.wanted.extras if other.wanted else frozenset())
+        if _name_of(pin.requires) == want.name
+    ]  # fmt: skip
+    agreed = [v for v in fitting if all(_satisfies(v, text) for text in demanded)]
+    release = newest(want.name, agreed or fitting, context)
+    if not release and not wheels_of(want.name):
+        row = next((b for b in builds_of(want.name) if not b.variant), None)
+        return Chosen(want.name, "", variant, want, missing="" if row is not None and row.needs == "source" else "unknown.version")
+    return Chosen(want.name, release, variant, want, missing="" if release else "unknown.version")
+
+
+def newest(name: str, releases: list[str], context: Context) -> str:
+    """The newest that pip would take for this Python and machine; the newest of all where none fits."""
+    rows = {w.version: w for w in wheels_of(name)}
+    ordered = sorted(releases, key=lambda text: version(text) or version("0"), reverse=True)  # type: ignore[arg-type,return-value]
+    for release in ordered:
+        row = rows.get(release)
+        if row is None:
+            continue
+        pythons = offered(row, context.machine)
+        glibc = row.glibc_aarch64 if context.machine == "aarch64" else row.glibc_x86_64
+        if context.python and not (has_python(pythons, context.python) and accepts_python(row, context.python, context.python_full)):
+            continue
+        if pythons and not (context.glibc and glibc and context.glibc < numbers(glibc)):
+            return release
+    return ordered[0] if ordered else ""
+
+
+def _name_of(text: str) -> str:
+    found = requirement(text)
+    return canonicalize_name(found.name) if found else ""
+
+
+def _satisfies(release: str, text: str) -> bool:
+    found = requirement(text)
+    return found is None or satisfies(release, str(found.specifier))
+
+
+def _variant_of(want: Wanted, context: Context) -> str:
+    """The build that a local version, a named index or a conda package asks for; "" is the default index's."""
+    local = re.sub(r"\.(?:with\.pypi\.cudnn|cxx11\.abi|post\d+)$", "", want.local.lower())
+    if want.name in TORCH_FAMILY or want.name in ("xformers", "vllm", "jaxlib", "paddlepaddle-gpu"):
+        if local.startswith("rocm"):
+            return "rocm"
+        if want.name == "jaxlib":
+            return _jaxlib_variant(local)
+        tag = re.match(r"(cu\d{2,4}|cpu|post\d+)", local)
+        if tag:
+            return tag[1]
+        if context.index and want.name in TORCH_FAMILY and not local:
+            return "rocm" if context.index.startswith("rocm") else context.index
+    return local if local == "cpu" else ""
+
+
+def _jaxlib_variant(local: str) -> str:
+    """ "cuda11.cudnn82" of 0.1.73 on, "cuda111" before; "cuda" alone is what 0.4 called cuda11.cudnn86."""
+    return {"cuda": "cuda11.cudnn86", "cuda11": "cuda11.cudnn82", "cuda12": "cuda12.cudnn89"}.get(local, local)
+
+
+_IMPLIES = ("torch",)
+
+
+def _imply(one: Chosen, chosen: dict[str, Chosen], context: Context) -> None:
+    """Brings in what decides about CUDA: the torch of vllm, xformers, torchvision; the plugin of jax[cuda12]."""
+    if one.name == "jax":
+        _imply_jax(one, chosen, context)
+        return
+    if not one.release:
+        return
+    for pin in pins_of(one.name, one.release, one.wanted.extras if one.wanted else frozenset()):
+        found = requirement(pin.requires)
+        if found is None or pin.reason != "metadata":
+            continue
+        name = canonicalize_name(found.name)
+        if name not in _IMPLIES or name in chosen:
+            continue
+        fitting = [w.version for w in wheels_of(name) if satisfies(w.version, str(found.specifier))]
+        release = newest(name, fitting, context)
+        if release:
+            tag = one.variant if re.fullmatch(r"cu\d{2,4}|cpu|rocm", one.variant) else ""
+            chosen[name] = Chosen(name, release, tag, None, implied_by=one.name)
+
+
+def _imply_jax(one: Chosen, chosen: dict[str, Chosen], context: Context) -> None:
+    """jax[cuda12], jax[cuda12_local], jax[cuda12_pip], jax[cuda11_pip] ..."""
+    extras = one.wanted.extras if one.wanted else frozenset()
+    extra = next((e for e in sorted(extras) if e.startswith("cuda")), "")
+    if not extra or not one.release:
+        return
+    major = re.match(r"cuda(\d\d)?", extra)
+    if (major and major[1] == "11") or not satisfies(one.release, ">=0.4.22"):
+        variant = "cuda11.cudnn86" if not major or major[1] in (None, "11") else "cuda12.cudnn88" if not satisfies(one.release, ">=0.4.13") else "cuda12.cudnn89"
+        chosen.setdefault("jaxlib", Chosen("jaxlib", one.release, variant, None, implied_by="jax"))
+        return
+    name = f"jax-cuda{major[1] if major and major[1] else '12'}-plugin"
+    fitting = [w.version for w in wheels_of(name) if satisfies(w.version, f"=={one.release}") or w.version == one.release]
+    if not fitting:
+        fitting = [w.version for w in wheels_of(name) if satisfies(w.version, f"<={one.release}")]
+        fitting = sorted(fitting, key=lambda text: version(text) or version("0"))[-1:]  # type: ignore[arg-type,return-value]
+    chosen.setdefault(name, Chosen(name, newest(name, fitting, context) or one.release, "", None, implied_by="jax"))
+
+
+def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
+    """Finds the row of the build and of the wheel."""
+    if one.missing:
+        return
+    one.wheel = next((w for w in wheels_of(one.name) if w.version == one.release or version(w.version) == version(one.release)), None)
+    if one.name in ("torchvision", "torchaudio"):
+        return
+    rows = [b for b in builds_of(one.name) if not one.release or satisfies(one.release, b.versions)]
+    machine = one.wanted.machine if one.wanted and one.wanted.machine else context.machine
+    if one.variant and any(b.variant for b in rows):
+        mine = [b for b in rows if b.variant == one.variant and machine in b.machines.split()]
+    elif one.wanted is not None and one.wanted.conda and one.name == "torch":
+        mine = _conda_torch(rows, chosen)
+    else:
+        mine = [b for b in rows if machine in b.default.split()]
+    if mine:
+        one.build = mine[0]
+        if one.build.variant in ("cpu", "rocm") or (not one.variant and one.name == "torch" and one.wanted is not None and one.wanted.conda):
+            one.variant = one.variant or (one.build.variant if one.wanted is not None and one.wanted.conda else "")
+    elif builds_of(one.name):
+        one.missing = "unknown.build"
+
+
+def _conda_torch(rows: list[Build], chosen: dict[str, Chosen]) -> list[Build]:
+    """conda's pytorch without a telling build string: what stands beside it (pytorch-cuda, cudatoolkit) decides."""
+    for name in ("pytorch-cuda", "cudatoolkit", "cuda-version"):
+        beside = chosen.get(name)
+        if beside is not None and beside.wanted is not None:
+            tag = cuda_tag(two(beside.wanted.spec.lstrip("=").rstrip(".*") or beside.release))
+            return [b for b in rows if b.variant == tag]
+    if "cpuonly" in chosen:
+        return [b for b in rows if b.variant == "cpu"]
+    return [b for b in rows if b.default]
+
+
+def _family(chosen: list[Chosen], context: Context) -> None:
+    """torchvision and torchaudio are built as the torch of their tag; extensions take what torch has."""
+    torch = next((c for c in chosen if c.name == "torch"), None)
+    for one in chosen:
+        if one.name in ("torchvision", "torchaudio", "torchtext"):
+            one.family_cuda = _family_cuda(one, context)
+        elif one.wanted is not None and one.wanted.built_for.cuda and one.name != "torch":
+            one.family_cuda = one.wanted.built_for.cuda
+        elif one.build is not None and one.build.cuda == "torch" and torch is not None:
+            one.family_cuda = ""
+
+
+def _family_cuda(one: Chosen, context: Context) -> str:
+    if one.variant == "cpu":
+        return "none"
+    if one.variant:
+        return cuda_of_tag(one.variant) or ""
+    for pin in pins_of(one.name, one.release, frozenset()):
+        found = requirement(pin.requires)
+        if found is not None and found.name == "torch":
+            release = next((s.version for s in found.specifier if s.operator == "=="), "")
+            row = next((b for b in builds_of("torch") if context.machine in b.default.split() and release and satisfies(release, b.versions)), None)
+            return row.cuda if row else ""
+    return ""
