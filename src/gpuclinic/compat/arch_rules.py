@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.compat.cuda_rules import Reach, cuda_row
 from gpuclinic.compat.finding import Finding
-from gpuclinic.compat.versions import Numbers, numbers
+from gpuclinic.compat.versions import Numbers, numbers, satisfies
 from gpuclinic.knowledge.compat import tables
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def judge_arch(context: Context, resolution: Resolution, reach: Reach) -> Iterat
     for card in context.cards:
         for one in resolution.chosen:
             if one.build is not None:
-                yield from _build(one, card, context, reach)
+                yield from _build(one, card, context, reach, resolution.get("torch"))
         if context.cuda and not resolution.chosen:
             yield from _toolkit(card, context.cuda)
 
@@ -63,7 +63,7 @@ def reach_text(cuda: str) -> str:
     return row.toolkit_driver if row is not None else ""
 
 
-def _build(one: Chosen, card: Card, context: Context, reach: Reach) -> Iterator[Finding]:
+def _build(one: Chosen, card: Card, context: Context, reach: Reach, torch: Chosen | None) -> Iterator[Finding]:
     build = one.build
     if build is None or build.cuda == "none" or build.variant == "rocm":
         return
@@ -84,8 +84,13 @@ def _build(one: Chosen, card: Card, context: Context, reach: Reach) -> Iterator[
     if not ptx_below(card.capability, build.ptx):
         newer = card.capability > max((numbers(t) for t in build.sass.split()), default=())
         yield Finding("compat.arch_unsupported.too_new" if newer else "compat.arch_unsupported.too_old", values, one.label, build.source)
-    elif not _libraries_know(card, build.cuda):
-        yield Finding("compat.arch_unsupported.ptx", values, one.label, build.source)
+    elif not _libraries_know(card, _cuda_in_use(one, context, torch)):
+        if build.highest and card.capability[0] > numbers(build.highest)[0]:
+            yield Finding("compat.arch_unsupported.highest", values, one.label, build.source)
+        elif build.libraries == "system" and not context.cuda and _some_toolkit_knows(card, build.toolkit):
+            yield Finding("unknown.arch_ptx", values, one.label)
+        else:
+            yield Finding("compat.arch_unsupported.ptx", values, one.label, build.source)
     elif context.driver and reach.cuda and numbers(build.cuda) > numbers(reach.cuda):
         yield Finding("driver.too_old_for_cuda.ptx", {**values, "driver": context.driver_text, "has": reach.cuda}, one.label, build.source)
 
@@ -100,6 +105,21 @@ def _by_bounds(one: Chosen, card: Card, values: dict[str, str]) -> Iterator[Find
             yield Finding("compat.arch_unsupported.highest", values, one.label, build.source)
     elif build.cuda not in ("torch", "toolkit", "jit") or (build.needs == "" and not build.lowest and one.name != "torchtext"):
         yield Finding("unknown.arch", values, one.label)
+
+
+def _cuda_in_use(one: Chosen, context: Context, torch: Chosen | None) -> str:
+    """The CUDA release whose libraries a build works with: the system's, torch's, or its own."""
+    build = one.build
+    if build is not None and build.libraries == "system" and context.cuda:
+        return context.cuda
+    if build is not None and build.libraries == "torch" and torch is not None and numbers(torch.cuda):
+        return torch.cuda
+    return build.cuda if build is not None else ""
+
+
+def _some_toolkit_knows(card: Card, asked: str) -> bool:
+    """Whether one of the toolkits that a build accepts has code for the GPU."""
+    return any(satisfies(row.release, asked) and sass_runs(card.capability, row.archs) for row in tables().cuda)
 
 
 def _libraries_know(card: Card, cuda: str) -> bool:
