@@ -52,6 +52,18 @@ examples:
 then, on any machine:  gpuclinic check --host node17.tar.gz   and   gpuclinic why node17.tar.gz
 exit status: 0 captured (whatever the verdict), 3 nothing could be read, 64 wrong command line
 """
+COMPAT_EXAMPLES = """\
+examples:
+  gpuclinic compat --gpu "RTX 5090" --driver 570.133.07 --python 3.12 --want torch==2.6.0+cu124
+  gpuclinic compat --gpu 8xH100 --driver 535.161.08 --want vllm==0.8.5 flash-attn==2.7.4.post1
+  gpuclinic compat --gpu T4 --python 3.8 --cuda 11.2 --cudnn 8.1 --want tensorflow==2.6.0
+  gpuclinic compat --gpu V100 --driver 470.182.03 --container-cuda 12.2 --want torch==2.1.0+cu121
+  gpuclinic compat --gpu sm_90 --driver 550.54.15 --want @requirements.txt      also a lock file, pip freeze, conda list
+  pip freeze | gpuclinic compat --gpu A100 --driver 450.80.02 --want -
+  gpuclinic compat --knowledge                   how old the tables are, and from where (-v)
+
+exit status: 0 works, 2 fails, 3 unknown (a rule or a row is missing), 64 wrong command line
+"""
 EXPLAIN_EXAMPLES = """\
 examples:
   gpuclinic explain xid 79
@@ -115,6 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
     why.add_argument("-v", "--verbose", action="store_true", help="also the timeline and all that was read or not read")
     _check_parser(commands, raw)
     _capture_parser(commands, raw)
+    _compat_parser(commands, raw)
     explain = commands.add_parser(
         "explain", help="what an Xid, an exit code, an error name, a cause or a pasted line means", formatter_class=raw, epilog=EXPLAIN_EXAMPLES,
         description="Explains a code, an error name, a cause id or a pasted log line.",
@@ -194,6 +207,37 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
     capture.add_argument("--host", metavar="SNAPSHOT", help="capture a snapshot again, as to anonymise it")
     _common(capture)
     capture.set_defaults(json=False)
+
+
+def _compat_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
+    compat = commands.add_parser(
+        "compat", help="say whether software runs on a GPU and driver, and what to install instead", formatter_class=raw,
+        epilog=COMPAT_EXAMPLES,
+        description="Judges packages, GPU, driver, Python, kernel and container by NVIDIA's and the frameworks' own rules, offline, for any machine.",
+    )  # fmt: skip
+    compat.add_argument("--gpu", metavar="NAME", help='a product name ("8xH100", "RTX 4090"), a PCI id, or a capability (sm_90)')
+    compat.add_argument("--driver", metavar="V", help="the NVIDIA driver's version")
+    compat.add_argument("--python", metavar="V", help="3.11")
+    compat.add_argument("--kernel", metavar="V", help="uname -r")
+    compat.add_argument("--glibc", metavar="V", help="2.31")
+    compat.add_argument("--cuda", metavar="V", help="the system's CUDA toolkit")
+    compat.add_argument("--cudnn", metavar="V", help="the system's cuDNN")
+    compat.add_argument("--container-cuda", metavar="V", help="the CUDA version of the container image")
+    compat.add_argument("--machine", metavar="M", help="x86_64 or aarch64")
+    compat.add_argument("--module", metavar="FLAVOUR", help="the kernel module: open or proprietary")
+    compat.add_argument("--env", action="append", metavar="NAME=VALUE", help="LD_LIBRARY_PATH and the like")
+    compat.add_argument(
+        "--want",
+        action="append",
+        nargs="+",
+        metavar="REQUIREMENT",
+        help="pip requirements, wheel file names, @FILE (requirements, lock, pip freeze, conda list, an image's environment), -",
+    )
+    compat.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    compat.add_argument("--knowledge", action="store_true", help="how old the tables are, and their sources")
+    compat.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
+    _common(compat)
+    compat.add_argument("-v", "--verbose", action="store_true", help="also the sources, and all that could not be judged")
 
 
 def _pid(text: str) -> int:
@@ -308,6 +352,10 @@ def main(arguments: list[str]) -> int:
         from gpuclinic.cli.capture import run_capture
 
         return run_capture(options)
+    if options.command == "compat":
+        from gpuclinic.cli.compat import run_compat
+
+        return run_compat(options)
     if options.command == "explain":
         from gpuclinic.cli.explain import run_explain
 

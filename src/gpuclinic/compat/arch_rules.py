@@ -91,7 +91,7 @@ def _build(one: Chosen, card: Card, context: Context, reach: Reach, torch: Chose
             yield Finding("unknown.arch_ptx", values, one.label)
         else:
             yield Finding("compat.arch_unsupported.ptx", values, one.label, build.source)
-    elif context.driver and reach.cuda and numbers(build.cuda) > numbers(reach.cuda):
+    elif context.driver and reach.cuda and numbers(_built_with(one, torch)) > numbers(reach.cuda):
         yield Finding("driver.too_old_for_cuda.ptx", {**values, "driver": context.driver_text, "has": reach.cuda}, one.label, build.source)
 
 
@@ -115,6 +115,13 @@ def _cuda_in_use(one: Chosen, context: Context, torch: Chosen | None) -> str:
     if build is not None and build.libraries == "torch" and torch is not None and numbers(torch.cuda):
         return torch.cuda
     return build.cuda if build is not None else ""
+
+
+def _built_with(one: Chosen, torch: Chosen | None) -> str:
+    """The CUDA release whose compiler wrote the PTX."""
+    if one.build is not None and one.build.cuda == "torch":
+        return torch.cuda if torch is not None else ""
+    return one.build.cuda if one.build is not None else ""
 
 
 def _some_toolkit_knows(card: Card, asked: str) -> bool:

@@ -288,6 +288,9 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
     if one.name in ("torchvision", "torchaudio"):
         return
     rows = [b for b in builds_of(one.name) if not one.release or satisfies(one.release, b.versions)]
+    if _of_ones_own(one):
+        one.missing = "unknown.build"
+        return
     machine = one.wanted.machine if one.wanted and one.wanted.machine else context.machine
     if one.variant and any(b.variant for b in rows):
         mine = [b for b in rows if b.variant == one.variant and machine in b.machines.split()]
@@ -301,6 +304,13 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
             one.variant = one.variant or (one.build.variant if one.wanted is not None and one.wanted.conda else "")
     elif builds_of(one.name):
         one.missing = "unknown.build"
+
+
+def _of_ones_own(one: Chosen) -> bool:
+    """A torch with a local version that no index has: somebody built it, and nothing tells with what."""
+    local = one.wanted.local if one.wanted is not None else ""
+    parsed = version(one.release)
+    return one.name == "torch" and not one.variant and bool(local or (parsed is not None and parsed.is_prerelease))
 
 
 def _conda_torch(rows: list[Build], chosen: dict[str, Chosen]) -> list[Build]:
