@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.compat.context import Context, newest_branch
 from gpuclinic.compat.finding import Finding
 from gpuclinic.compat.versions import at_least, numbers
+from gpuclinic.knowledge.drivers import bad_pair
 from gpuclinic.knowledge.compat import Architecture, KernelRange, tables
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def _drives(card: Card, context: Context) -> Iterator[Finding]:
         yield Finding("driver.unsupported_gpu.old_gpu", {**values, "last": row.last_branch}, card.label, row.source)
     elif row.first_driver and at_least(context.driver, numbers(row.first_driver)) is False:
         yield Finding("driver.unsupported_gpu.new_gpu", {**values, "first": row.first_driver}, card.label, row.source)
+    elif card.first_driver and context.driver[0] < numbers(card.first_driver)[0]:
+        yield Finding("driver.unsupported_gpu.new_gpu", {**values, "first": card.first_driver}, card.label, row.source)
     elif card.first_driver and at_least(context.driver, numbers(card.first_driver)) is False:
         yield Finding("unknown.listed", {**values, "first": card.first_driver}, card.label)
 
@@ -71,15 +74,19 @@ def _kernel(context: Context) -> Iterator[Finding]:
         return
     if not context.driver or re.search(r"microsoft|wsl", context.kernel, re.I):
         return
-    row = kernel_row(context.driver)
-    if re.search(r"\.el\d", context.kernel):
-        row = None if row is None or mine[:2] >= (6, 12) else None  # backports: the number tells nothing
-        return
+    named = next((row for row in tables().distributions if re.fullmatch(row.pattern, context.kernel)), None)
+    if named is None and re.search(r"\.el\d", context.kernel):
+        return  # backports: the number tells nothing, and NVIDIA tests on these kernels
+    mine = numbers(named.as_if) if named is not None else mine
     values = {"kernel": context.kernel, "driver": context.driver_text}
-    if row is None:
+    pair = bad_pair(".".join(map(str, context.driver)), ".".join(map(str, mine)))
+    row = kernel_row(context.driver)
+    if pair is not None:
+        yield Finding("driver.kernel_mismatch.pair", {**values, "fixed": pair.fixed_in, "what": pair.what_en, "what_zh": pair.what_zh}, "kernel", pair.source)
+    elif row is None:
         yield Finding("unknown.kernel", {**values, "to": "?"}, "kernel")
     elif row.fails_from and mine >= numbers(row.fails_from):
-        yield Finding("driver.kernel_mismatch.too_new", {**values, "from": row.fails_from, "fixed": row.fixed_in}, "kernel", row.source)
+        yield Finding("driver.kernel_mismatch.too_new", {**values, "from": row.fails_from, "fixed": row.fixed_in or "?"}, "kernel", row.source)
     elif row.builds_to and mine[:2] > numbers(row.builds_to)[:2]:
         yield Finding("unknown.kernel", {**values, "to": row.builds_to}, "kernel")
 

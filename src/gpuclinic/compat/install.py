@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuclinic.compat.question import Question
+    from gpuclinic.knowledge.compat import Build
 
 MOST_TRIES = 60
 INDEX = "https://download.pytorch.org/whl/"
@@ -36,8 +38,16 @@ def line_that_works(question: Question, judged: Judged) -> str | None:
             return None
         again = decide(msgspec.structs.replace(question, want=wants, installed=False))
         if again.verdict == "works":
-            return _line(wants)
+            return _line([_pinned(text, again) for text in wants])
     return None
+
+
+def _pinned(text: str, judged: Judged) -> str:
+    """A requirement with the version that was found to work, so that pip takes no other."""
+    if "==" in text or text.endswith(".whl"):
+        return text
+    one = judged.resolution.get(text.partition("[")[0])
+    return f"{text}=={one.release}" if one is not None and one.release else text
 
 
 def _known(one: Chosen) -> bool:
@@ -70,7 +80,8 @@ def _candidates(names: list[Chosen], judged: Judged) -> Iterator[list[str]]:
 def _with_torch(torch: Chosen, family: list[Chosen], others: list[Chosen], judged: Judged) -> Iterator[list[str]]:
     machine = judged.context.machine
     for release in _near(torch.name, torch.release):
-        for row in sorted((b for b in builds_of("torch") if satisfies(release, b.versions) and machine in b.machines.split()), key=lambda b: numbers(b.cuda), reverse=True):
+        rows = [b for b in builds_of("torch") if satisfies(release, b.versions) and machine in b.machines.split()]
+        for row in sorted(rows, key=lambda b: _liking(b, judged)):
             if row.cuda == "none":
                 continue
             first = f"torch=={release}" + ("" if machine in row.default.split() else f"+{row.variant}")
@@ -78,6 +89,13 @@ def _with_torch(torch: Chosen, family: list[Chosen], others: list[Chosen], judge
             if len(kin) < len([one for one in family if one.name != "torchtext"]):
                 continue
             yield [first, *kin, *[_loosened(one, judged) for one in others]]
+
+
+def _liking(build: Build, judged: Judged) -> tuple[bool, bool, list[int]]:
+    """The default build first, then the newest CUDA that the driver itself has, then newer ones."""
+    own = numbers(judged.context.driver_cuda)
+    mine = numbers(build.cuda)
+    return judged.context.machine not in build.default.split(), bool(own) and mine > own, [-n for n in mine]
 
 
 def _paired(name: str, torch: str) -> str:
@@ -106,7 +124,9 @@ def _near(name: str, release: str) -> list[str]:
     later = [v for v in every if (found := version(v)) is not None and found > parsed]
     earlier = [v for v in every if (found := version(v)) is not None and found < parsed]
     same = [v for v in every if version(v) == parsed]
-    return [*same, *_thinned(earlier[::-1]), *_thinned(later)]
+    before, after = _thinned(earlier[::-1]), _thinned(later)
+    mixed = [v for pair in zip_longest(before, after) for v in pair if v is not None]
+    return [*same, *mixed]
 
 
 def _thinned(releases: list[str]) -> list[str]:

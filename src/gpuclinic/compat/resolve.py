@@ -35,6 +35,12 @@ class Chosen(msgspec.Struct):
     implied_by: str = ""
     missing: str = ""
     family_cuda: str = ""
+    asked_extras: frozenset[str] = frozenset()
+
+    @property
+    def extras(self) -> frozenset[str]:
+        """The extras that it is installed with."""
+        return self.wanted.extras if self.wanted is not None else self.asked_extras
 
     @property
     def label(self) -> str:
@@ -96,9 +102,15 @@ def builds_of(name: str) -> list[Build]:
     return _builds().get(name, [])
 
 
-def pins_of(name: str, release: str, extras: frozenset[str]) -> list[Pin]:
+@functools.lru_cache(16_384)
+def pins_of(name: str, release: str, extras: frozenset[str]) -> tuple[Pin, ...]:
     """What a version demands."""
-    return [p for p in _pins().get(name, []) if (not p.extra or p.extra in extras) and satisfies(release, p.versions)]
+    exact = "==" + release
+    return tuple(
+        p for p in _pins().get(name, [])
+        if (not p.extra or p.extra in extras)
+        and (p.versions == exact or ((p.reason != "metadata" or p.versions[2:3] == release[:1]) and satisfies(release, p.versions)))
+    )  # fmt: skip
 
 
 @functools.lru_cache(8192)
@@ -149,11 +161,10 @@ def resolve(context: Context) -> Resolution:
     return Resolution(ordered, pins)
 
 
-def _pins_of(one: Chosen) -> list[Pin]:
-    extras = one.wanted.extras if one.wanted else frozenset()
-    pins = pins_of(one.name, one.release, extras)
+def _pins_of(one: Chosen) -> tuple[Pin, ...]:
+    pins = pins_of(one.name, one.release, one.extras)
     if one.name == "torch" and one.build is not None and one.variant:  # other builds pin other libraries
-        pins = [pin for pin in pins if not re.match(r"(?:nvidia|cuda)-", pin.requires)]
+        pins = tuple(pin for pin in pins if not re.match(r"(?:nvidia|cuda)-", pin.requires))
     return pins
 
 
@@ -178,15 +189,26 @@ def _choose(want: Wanted, context: Context, others: list[Chosen]) -> Chosen:
         return Chosen(want.name, want.exact, variant, want)
     fitting = [w.version for w in wheels_of(want.name) if satisfies(w.version, want.spec)]
     demanded = [
-        pin.requires for other in others for pin in pins_of(other.name, other.release, other.wanted.extras if other.wanted else frozenset())
+        pin.requires for other in others for pin in pins_of(other.name, other.release, other.extras)
         if _name_of(pin.requires) == want.name
     ]  # fmt: skip
     agreed = [v for v in fitting if all(_satisfies(v, text) for text in demanded)]
+    agreed = [v for v in agreed if _content(want, v, others)] or agreed
     release = newest(want.name, agreed or fitting, context)
     if not release and not wheels_of(want.name):
-        row = next((b for b in builds_of(want.name) if not b.variant), None)
+        row = next((b for b in reversed(builds_of(want.name)) if not b.variant), None)
         return Chosen(want.name, "", variant, want, missing="" if row is not None and row.needs == "source" else "unknown.version")
     return Chosen(want.name, release, variant, want, missing="" if release else "unknown.version")
+
+
+def _content(want: Wanted, release: str, others: list[Chosen]) -> bool:
+    """Whether what a version demands is there already, as far as it is named: pip goes back to older versions until it is."""
+    for pin in pins_of(want.name, release, want.extras):
+        name = _name_of(pin.requires)
+        other = next((one for one in others if one.name == name), None)
+        if other is not None and other.release and not _satisfies(other.release, pin.requires):
+            return False
+    return True
 
 
 def newest(name: str, releases: list[str], context: Context) -> str:
@@ -206,6 +228,7 @@ def newest(name: str, releases: list[str], context: Context) -> str:
     return ordered[0] if ordered else ""
 
 
+@functools.lru_cache(8192)
 def _name_of(text: str) -> str:
     found = requirement(text)
     return canonicalize_name(found.name) if found else ""
@@ -247,7 +270,7 @@ def _imply(one: Chosen, chosen: dict[str, Chosen], context: Context) -> None:
         return
     if not one.release:
         return
-    for pin in pins_of(one.name, one.release, one.wanted.extras if one.wanted else frozenset()):
+    for pin in pins_of(one.name, one.release, one.extras):
         found = requirement(pin.requires)
         if found is None or pin.reason != "metadata":
             continue
@@ -277,7 +300,9 @@ def _imply_jax(one: Chosen, chosen: dict[str, Chosen], context: Context) -> None
     if not fitting:
         fitting = [w.version for w in wheels_of(name) if satisfies(w.version, f"<={one.release}")]
         fitting = sorted(fitting, key=lambda text: version(text) or version("0"))[-1:]  # type: ignore[arg-type,return-value]
-    chosen.setdefault(name, Chosen(name, newest(name, fitting, context) or one.release, "", None, implied_by="jax"))
+    brought = frozenset() if extra.endswith(("-local", "_local")) else frozenset({"with-cuda"})
+    release = newest(name, fitting, context) or one.release
+    chosen.setdefault(name, Chosen(name, release, "", None, implied_by="jax", asked_extras=brought))
 
 
 def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
@@ -299,7 +324,7 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
     else:
         mine = [b for b in rows if machine in b.default.split()]
     if mine:
-        one.build = mine[0]
+        one.build = mine[0] if one.release else mine[-1]
         if one.build.variant in ("cpu", "rocm") or (not one.variant and one.name == "torch" and one.wanted is not None and one.wanted.conda):
             one.variant = one.variant or (one.build.variant if one.wanted is not None and one.wanted.conda else "")
     elif builds_of(one.name):

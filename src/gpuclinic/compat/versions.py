@@ -42,6 +42,7 @@ def specifier(text: str) -> SpecifierSet | None:
         return None
 
 
+@functools.lru_cache(65_536)
 def satisfies(which: str, wanted: str) -> bool:
     """Whether a version satisfies a specifier; "" is satisfied by all. The local part of the version is left out unless it is asked for."""
     if not wanted.strip():

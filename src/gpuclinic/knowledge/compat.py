@@ -82,7 +82,7 @@ class Cuda(msgspec.Struct, frozen=True):
 
 
 class DriverBranch(msgspec.Struct, frozen=True):
-    """A driver branch, the CUDA release that it reports, and whether it is a base for forward compatibility ("yes", "no", "")."""
+    """A driver branch and the CUDA release that it brings."""
 
     branch: str
     cuda: str
@@ -157,6 +157,14 @@ class CudnnArchs(msgspec.Struct, frozen=True):
     source: str
 
 
+class DistributionKernel(msgspec.Struct, frozen=True):
+    """Kernels of distributions whose number tells less than they hold: a pattern of uname -r, and the release they are to be judged as."""
+
+    pattern: str
+    as_if: str
+    source: str
+
+
 class CompatTables(msgspec.Struct, frozen=True):
     """All tables. updated: of each file, the date in its first comment."""
 
@@ -172,6 +180,7 @@ class CompatTables(msgspec.Struct, frozen=True):
     forward: list[Forward]
     packages: list[Known]
     cudnn: list[CudnnArchs]
+    distributions: list[DistributionKernel]
     texts: dict[str, dict[str, str]]
 
 
@@ -188,6 +197,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     "forward": Forward,
     "packages": Known,
     "cudnn": CudnnArchs,
+    "distributions": DistributionKernel,
 }
 
 
