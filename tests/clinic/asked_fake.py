@@ -56,6 +56,17 @@ class FakeAsked:
     def links(self, pattern: str) -> dict[str, str]:
         return {path: answer.text for path, answer in self.files(pattern).items()}
 
+    def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
+        found = [
+            p for p in self._files if p.rpartition("/")[2] in names and fnmatch.fnmatchcase(p, start.rstrip("/") + "/*")
+        ]
+        if not found:
+            return Answer(f"find {start}", why="No such file or directory", code=errno.ENOENT)
+        return Answer(f"find {start}", json.dumps({"found": found, "folders": 1, "refused": [], "cut": None}).encode())
+
+    def untrusted(self, paths: list[str], most: int = 1 << 16) -> dict[str, Answer]:
+        return {path: self.file(path, most) for path in paths}
+
     def stat(self, path: str) -> Answer:
         if path not in self._files:
             return Answer(f"stat {path}", why="No such file or directory", code=errno.ENOENT)

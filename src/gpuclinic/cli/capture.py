@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
 from gpuclinic.cli.progress import Progress
+from gpuclinic.cli.software import judge_software
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def run_capture(options: argparse.Namespace) -> int:
     )  # fmt: skip
     progress = Progress.where_seen()
     try:
-        captured = capture(host, wanted, progress=progress.look if progress is not None else None)
+        captured = capture(
+            host, wanted, progress=progress.look if progress is not None else None, software=judge_software
+        )
     finally:
         host.close()
         if progress is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language
 from gpuclinic.cli.progress import Progress
+from gpuclinic.cli.software import judge_software
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def run_check(options: argparse.Namespace) -> int:
     host = host_of(options)
     progress = Progress.where_seen()
     try:
-        answer = check(host, as_recorded(host, wanted), progress.look if progress is not None else None)
+        look = progress.look if progress is not None else None
+        answer = check(host, as_recorded(host, wanted), look, judge_software)
     finally:
         host.close()
         if progress is not None:

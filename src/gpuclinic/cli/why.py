@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, complain
 from gpuclinic.cli.progress import Progress
+from gpuclinic.cli.software import judge_software
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def run_why(options: argparse.Namespace) -> int:
         complain(f"not read: {path}: no such file or folder")
     progress = Progress.where_seen(1.0)
     gathered = _gathered(options, captured) if live else None
-    answer = examine(Places(paths, stdin), lang, progress.read if progress is not None else None, gathered)
+    reading = progress.read if progress is not None else None
+    answer = examine(Places(paths, stdin), lang, reading, gathered, judge_software)
     if gathered is not None and options.job:
         answer.asked["job"] = options.job
     if progress is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from gpuclinic.clinic.software_judge import SoftwareJudge
     from gpuclinic.observe.asking import Asked
     from gpuclinic.observe.recording import Noted
     from gpuclinic.observe.replay import Replay
@@ -64,12 +65,13 @@ def capture(
     options: CaptureOptions,
     progress: Callable[[str], None] | None = None,
     more: Callable[[Asked], None] | None = None,
+    software: SoftwareJudge | None = None,
 ) -> Captured:
-    """Asks everything once, on the record, and makes it fit to leave the machine. more: asks the host for more."""
+    """Asks everything once, on the record, and makes it fit to leave the machine. more: asks the host for more. software: as of `check`."""
     options = msgspec.structs.replace(options, check=as_recorded(host, options.check))
     recorder = RecordingHost(host, longest_s=options.longest_s + options.check.seconds)
     begun = host.clock()
-    answer = check(recorder, options.check, progress)
+    answer = check(recorder, options.check, progress, software)
     recorder.mark("why")
     if progress is not None:
         progress("logs")

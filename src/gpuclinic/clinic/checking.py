@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuclinic.clinic.environment_verdicts import verdict_facts
 from gpuclinic.clinic.findings import from_judged, settled
 from gpuclinic.clinic.logged import Now, logged
 from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
@@ -24,6 +25,7 @@ from gpuclinic.recognise.expectations import complete
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuclinic.clinic.software_judge import SoftwareJudge
     from gpuclinic.knowledge import Check
     from gpuclinic.observe.asking import Asked
 
@@ -71,8 +73,13 @@ def _named(identity: str, name: str) -> bool:
     return identity == name or identity.startswith(name.rstrip(".") + ".")
 
 
-def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | None = None) -> CheckAnswer:
-    """Takes all looks, twice or more where that was asked for, and judges what they brought."""
+def check(
+    host: Asked, options: CheckOptions, progress: Callable[[str], None] | None = None, software: SoftwareJudge | None = None
+) -> CheckAnswer:  # fmt: skip
+    """Takes all looks, twice or more where that was asked for, and judges what they brought.
+
+    software: judges whether environments fit the GPUs and the driver; the rules stand above this room, so they are handed in.
+    """
     started = host.clock()
     rows = _rows(options)
     looks = _looks(options, rows)
@@ -86,7 +93,7 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
         psu_watts=options.psu_watts,
         since=options.since,
     )
-    seen = _taken(host, looks, wanted, progress)
+    seen = take_looks(host, looks, wanted, progress)
     reader = Reader(load())
     reader.read_host(Texts(seen.texts))
     steady = [fact for fact in reader.facts if fact.kind not in _sampled_kinds(seen)]
@@ -96,6 +103,8 @@ def check(host: Asked, options: CheckOptions, progress: Callable[[str], None] | 
         )
     steady = complete_from_texts(host, wanted, seen, steady, reader.signals)
     complete(seen.facts + steady, started, options.psu_watts)
+    if software is not None and any(fact.kind == "environment" for fact in seen.facts):
+        seen.facts += verdict_facts(seen.facts, software, options.lang)
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)
     judged = judge(rows, window)
@@ -154,14 +163,13 @@ def _looks(options: CheckOptions, rows: list[Check]) -> list[Look]:
             k for k in LOOKS if (options.deep or not k.deep) and not any(_named(k.id, name) for name in options.skip)
         ]
     logs = any(chosen(row.id, options) for row in load_checks().log_findings)
-    return [
-        k
-        for k in LOOKS
-        if k.id in needed or k.id in ("pci.bus", "gpu.nvml") or chosen(k.id, options) or (logs and k.id == "kernel.log")
-    ]
+    wanted = {k.id for k in LOOKS if k.id in needed or chosen(k.id, options) or (logs and k.id == "kernel.log")}
+    wanted |= {"pci.bus", "gpu.nvml"} | {name for k in LOOKS if k.id in wanted for name in k.after}
+    return [k for k in LOOKS if k.id in wanted]
 
 
-def _taken(host: Asked, looks: list[Look], wanted: Wanted, progress: Callable[[str], None] | None) -> Seen:
+def take_looks(host: Asked, looks: list[Look], wanted: Wanted, progress: Callable[[str], None] | None) -> Seen:
+    """Takes the looks in their order; each is shown what those before it have seen."""
     out = Seen()
     for look in looks:
         if progress is not None:
@@ -198,7 +206,7 @@ def _further(
         host.wait(min(step, max(0.0, begun + options.seconds - host.clock())))
         wanted.sample += 1
         at = host.clock()
-        got = _taken(host, again, wanted, progress)
+        got = take_looks(host, again, wanted, progress)
         kinds = {fact.kind for fact in got.facts}
         facts = got.facts + [f for f in rest if f.kind not in kinds] + steady
         complete(facts, at, options.psu_watts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuclinic.clinic.answer import MOST_CAUSES, MOST_EVIDENCE, Answer, build_cause, fingerprint
+from gpuclinic.clinic.explained_versions import explain_versions
 from gpuclinic.clinic.extras import extras
 from gpuclinic.clinic.live_answer import add_live, looked_in_files
 from gpuclinic.clinic.reading import Progress, Reader, Texts
@@ -20,6 +21,7 @@ from gpuclinic.recognise.decoding import printable
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering import Gathered
+    from gpuclinic.clinic.software_judge import SoftwareJudge
     from gpuclinic.diagnose.candidates import Candidate
     from gpuclinic.diagnose.timeline import Timeline
     from gpuclinic.model import Cause, Where
@@ -34,8 +36,17 @@ _SHOWN = 0.3
 _TRACES = 3
 
 
-def examine(host: Host, lang: str = "en", progress: Progress | None = None, gathered: Gathered | None = None) -> Answer:
-    """Reads the host and answers why it went wrong. gathered: what a running machine told beside; then only its subject is asked about."""
+def examine(
+    host: Host,
+    lang: str = "en",
+    progress: Progress | None = None,
+    gathered: Gathered | None = None,
+    software: SoftwareJudge | None = None,
+) -> Answer:
+    """Reads the host and answers why it went wrong. gathered: what a running machine told beside; then only its subject is asked about.
+
+    software: judges whether versions go together; an error that versions explain is then joined with them.
+    """
     knowledge = load()
     reader = Reader(knowledge, progress)
     reader.read_host(host)
@@ -73,6 +84,8 @@ def examine(host: Host, lang: str = "en", progress: Progress | None = None, gath
         notes, fields = extras(roots[0], reading, result.timeline, lang)
         answer.notes = [*answer.notes, *notes]
         answer.causes[0] = msgspec.structs.replace(answer.causes[0], extra=fields)
+        if software is not None:
+            explain_versions(answer, roots[0], reading, software)
     if gathered is not None:
         add_live(answer, gathered, reading, result)
     return answer

@@ -12,6 +12,8 @@ import os
 import stat
 from typing import Any
 
+from gpuclinic.observe._walk import walk
+
 MOST_FILES = 20_000
 _KINDS = (
     (stat.S_ISREG, "file"),
@@ -39,6 +41,8 @@ def serve(requests: int, answers: int, root: str) -> None:
 
 def _answers(question: dict[str, Any], root: str) -> list[tuple[dict[str, Any], bytes]]:
     what, path = question["ask"], question["path"]
+    if what == "untrusted":
+        return [_untrusted(root, one, question["most"]) for one in question["paths"]]
     if what in ("files", "links"):
         return _many(what, root, path, question.get("most", 1 << 16))
     try:
@@ -58,6 +62,12 @@ def _one_answer(what: str, root: str, path: str, question: dict[str, Any]) -> tu
         return {"path": path}, "\n".join(sorted(os.listdir(full))[:MOST_FILES]).encode("utf-8", "surrogateescape")
     if what == "link":
         return {"path": path}, os.readlink(full).encode("utf-8", "surrogateescape")
+    if what == "find":
+        limits = {name: question[name] for name in ("depth", "most", "seconds", "skip")}
+        starts = [path]
+        if any(sign in path for sign in "*?["):
+            starts = [full[len(root) :] for full in sorted(glob.iglob(root + path))[:MOST_FILES]]
+        return {"path": path}, json.dumps(walk(root, starts, question["names"], **limits)).encode()
     if what == "stat":
         return {"path": path}, json.dumps(stat_of(full)).encode()
     if what == "space":
@@ -87,8 +97,22 @@ def _many(what: str, root: str, pattern: str, most: int) -> list[tuple[dict[str,
     return out
 
 
-def read_regular(path: str, most: int, *, end: bool = False) -> tuple[bytes, bool]:
-    """That many bytes of a regular file (or of the kernel's message device), and whether there is more. Never blocks on a pipe."""
+def _untrusted(root: str, path: str, most: int) -> tuple[dict[str, Any], bytes]:
+    try:
+        owner = os.lstat(root + path).st_uid
+        data, cut = read_regular(root + path, most, owner=owner)
+    except OSError as problem:
+        return {"path": path, "errno": problem.errno, "why": problem.strerror or str(problem)}, b""
+    except ValueError as problem:
+        return {"path": path, "errno": errno.EINVAL, "why": str(problem)}, b""
+    return {"path": path, "cut": cut}, data
+
+
+def read_regular(path: str, most: int, *, end: bool = False, owner: int | None = None) -> tuple[bytes, bool]:
+    """That many bytes of a regular file (or of the kernel's message device), and whether there is more. Never blocks on a pipe.
+
+    owner: whose file it has to be where not everybody may read it.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         status = os.fstat(handle)
@@ -98,6 +122,8 @@ def read_regular(path: str, most: int, *, end: bool = False) -> tuple[bytes, boo
             return _messages(handle, most)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a file", path)
+        if owner is not None and status.st_uid != owner and not status.st_mode & stat.S_IROTH:
+            raise OSError(errno.EPERM, "a link to what its owner may not read", path)
         if end and status.st_size > most:
             os.lseek(handle, -most, os.SEEK_END)
         pieces: list[bytes] = []

@@ -88,6 +88,15 @@ class Asked(Protocol):
     def links(self, pattern: str) -> dict[str, str]:
         """Where all symbolic links lead that a pattern names."""
 
+    def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
+        """A JSON object: found (paths at or below start that end in one of the names), folders (how many were opened), refused, cut.
+
+        start may be a shell pattern that names many folders. No link is followed; see observe/_walk.py for the limits.
+        """
+
+    def untrusted(self, paths: list[str], most: int = 1 << 16) -> dict[str, Answer]:
+        """Files in folders where others may put links: what a link leads to is refused where the link's owner could not read it."""
+
     def stat(self, path: str) -> Answer:
         """A JSON object: kind (file, folder, link, character, block, fifo, socket), mode (octal text), uid, gid, size, mtime, major, minor."""
 

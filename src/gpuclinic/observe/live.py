@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gpuclinic.observe import _file_child
+from gpuclinic.observe._walk import SKIPPED
 from gpuclinic.observe.asking import MOST_BYTES, Answer
 
 if TYPE_CHECKING:
@@ -162,6 +163,17 @@ class LiveHost:
         """Where a link leads."""
         return self._one("link", path)
 
+    def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
+        """Searches below a folder; what hangs there is given up a second after the time for it."""
+        limits = {"names": names, "depth": depth, "most": most, "seconds": seconds, "skip": SKIPPED}
+        return self._one("find", start, deadline=FILE_DEADLINE + seconds, **limits)
+
+    def untrusted(self, paths: list[str], most: int = 1 << 16) -> dict[str, Answer]:
+        """Files that others may have put there."""
+        return (
+            self._several({"ask": "untrusted", "path": paths[0], "paths": paths, "most": most}, "file") if paths else {}
+        )
+
     def stat(self, path: str) -> Answer:
         """Kind, rights, owner of a path."""
         return self._one("stat", path)
@@ -184,11 +196,16 @@ class LiveHost:
         return number
 
     def _many(self, what: str, pattern: str, most: int) -> dict[str, Answer]:
+        return self._several({"ask": what, "path": pattern, "most": most}, what)
+
+    def _several(self, question: dict[str, Any], what: str) -> dict[str, Answer]:
+        """The answers of a question that has many; where it hangs, one that says so for each path that was named."""
         started, at = time.monotonic(), time.time()
-        got = self._files.ask({"ask": what, "path": pattern, "most": most}, 2 * FILE_DEADLINE)
+        got = self._files.ask(question, 2 * FILE_DEADLINE)
         if got is None:
-            why = f"no answer within {2 * FILE_DEADLINE:g} s"
-            return {pattern: Answer(f"{what} {pattern}", why=why, at=at, seconds=time.monotonic() - started)}
+            why, seconds = f"no answer within {2 * FILE_DEADLINE:g} s", time.monotonic() - started
+            named = question.get("paths", [question["path"]])
+            return {path: Answer(f"{what} {path}", why=why, at=at, seconds=seconds) for path in named}
         seconds = time.monotonic() - started
         return {
             head["path"]: Answer(
@@ -197,13 +214,13 @@ class LiveHost:
             for head, data in got
         }  # fmt: skip
 
-    def _one(self, what: str, path: str, **more: Any) -> Answer:
+    def _one(self, what: str, path: str, *, deadline: float = FILE_DEADLINE, **more: Any) -> Answer:
         question = f"{what} {path}"
         started, at = time.monotonic(), time.time()
-        got = self._files.ask({"ask": what, "path": path, **more}, FILE_DEADLINE)
+        got = self._files.ask({"ask": what, "path": path, **more}, deadline)
         seconds, sample = time.monotonic() - started, self._sample(question)
         if not got:
-            return Answer(question, why=f"no answer within {FILE_DEADLINE:g} s", at=at, seconds=seconds, sample=sample)
+            return Answer(question, why=f"no answer within {deadline:g} s", at=at, seconds=seconds, sample=sample)
         head, data = got[0]
         return Answer(
             question, data, why=head.get("why"), code=head.get("errno"), at=at, seconds=seconds, sample=sample, cut=bool(head.get("cut"))

@@ -118,6 +118,20 @@ class RecordingHost:
         self._keep(Noted("links", pattern, Answer(f"links {pattern}", at=at), links=found))
         return found
 
+    def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
+        """Searches below a folder."""
+        over = self._over(f"find {start}")
+        found = over or self._inner.find(start, names, depth=depth, most=most, seconds=seconds)
+        return self._one("find", start, found, names=names, depth=depth)
+
+    def untrusted(self, paths: list[str], most: int = 1 << 16) -> dict[str, Answer]:
+        """Files that others may have put there; noted as other files are."""
+        over = self._over("untrusted")
+        found = self._inner.untrusted(paths, most) if over is None else dict.fromkeys(paths, over)
+        for path, answer in found.items():
+            self._one("file", path, answer, most=most, end=False)
+        return found
+
     def stat(self, path: str) -> Answer:
         """Kind, rights, owner of a path."""
         return self._one("stat", path, self._over(f"stat {path}") or self._inner.stat(path))
@@ -222,7 +236,7 @@ class _Store:
             line["of"] = [self._file_of(path, one) for path, one in noted.of.items()]
         elif noted.links is not None:
             line["links"] = {self._words(path): self._words(to) for path, to in noted.links.items()}
-        elif noted.ask in ("listing", "link", "stat", "space"):
+        elif noted.ask in ("listing", "link", "stat", "space", "find"):
             if noted.answer.ok:
                 line["text"] = self._words(noted.answer.data.decode("utf-8", "surrogateescape"))
         elif noted.answer.data:

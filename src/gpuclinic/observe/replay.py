@@ -196,6 +196,14 @@ class Replay:
         found = line.get("links") if line is not None else None
         return {str(path): str(to) for path, to in found.items()} if isinstance(found, dict) else {}
 
+    def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:  # noqa: ARG002
+        """What a search found; that of the recording, whatever its limits were."""
+        return self._plain("find", start)
+
+    def untrusted(self, paths: list[str], most: int = 1 << 16) -> dict[str, Answer]:
+        """Files as they were read."""
+        return {path: self.file(path, most) for path in paths}
+
     def stat(self, path: str) -> Answer:
         """Kind, rights, owner of a path."""
         return self._plain("stat", path)

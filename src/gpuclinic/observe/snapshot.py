@@ -16,6 +16,7 @@ import msgspec
 from gpuclinic.model import UserError
 from gpuclinic.observe._dated import taken_at
 from gpuclinic.observe._file_child import read_regular, stat_of
+from gpuclinic.observe._walk import SKIPPED, walk
 from gpuclinic.observe.asking import MOST_BYTES, Answer, slug
 from gpuclinic.observe.replay import ANSWERS, Replay
 
@@ -142,6 +143,24 @@ class Snapshot:
             )
         except OSError as problem:
             return Answer(f"link {path}", why=problem.strerror or str(problem), code=problem.errno)
+
+    def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
+        """Searches below a folder under root/. It does not hurry: a snapshot answers the same each time."""
+        question = f"find {start}"
+        wild = any(sign in start for sign in "*?[")
+        try:
+            starts = [str(self._inside(path)) for path in (self._matching(start) if wild else [start])]
+            found = walk("", starts, names, depth=depth, most=most, seconds=max(seconds, 10.0), skip=SKIPPED)
+        except OSError as problem:
+            return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
+        above = len(str(self._root))
+        for name in ("found", "refused"):
+            found[name] = [path[above:] for path in found[name]]
+        return Answer(question, json.dumps(found).encode())
+
+    def untrusted(self, paths: list[str], most: int = 1 << 16) -> dict[str, Answer]:
+        """Files under root/, out of which no link leads."""
+        return {path: self.file(path, most) for path in paths}
 
     def stat(self, path: str) -> Answer:
         """What stat.json says of a path; else what the folder itself has."""

@@ -16,7 +16,8 @@ class Look(NamedTuple):
     """id: as in not_looked_at ("pci.bus"). function: "module:function" under gpuclinic.clinic.looks, (Asked, Wanted) -> Seen.
 
     commands: programs it will ask for, so that they start early. deep: only with --deep (or named by --only). sampled: taken again for every
-    sample of the window. required: what could not be looked at here makes the verdict unknown.
+    sample of the window. required: what could not be looked at here makes the verdict unknown. after: looks whose facts it builds on; they are
+    taken, too, where --only names it alone.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Look(NamedTuple):
     deep: bool = False
     sampled: bool = False
     required: bool = False
+    after: tuple[str, ...] = ()
 
 
 class Wanted(msgspec.Struct):

@@ -46,6 +46,7 @@ LOOKS: tuple[Look, ...] = (
     Look("container.runtime", "containers:look_at_containers"),
     Look("scheduler.node", "schedulers:look_at_schedulers"),
     Look("process.stuck", "processes:look_at_stuck"),
+    Look("software.environments", "software:look_at_environments", after=("driver",)),
     Look("host.ulimits", "host:look_at_limits"),
     Look("host.settings", "host:look_at_settings"),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for

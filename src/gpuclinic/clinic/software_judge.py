@@ -1,0 +1,77 @@
+"""What this room knows of the judge of software: a question, an answer, and that somebody above hands the judge in.
+
+The rules live in `gpuclinic.compat`, which stands on this room; `cli` joins the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+
+class SoftwareQuestion(msgspec.Struct, frozen=True):
+    """What is given; None is "not known". The fields are those of gpuclinic.compat.Question.
+
+    want: pip requirements. installed: they are of packages that are there.
+    """
+
+    gpu: str | None = None
+    driver: str | None = None
+    python: str | None = None
+    kernel: str | None = None
+    glibc: str | None = None
+    machine: str | None = None
+    module: str | None = None
+    env: list[str] = []
+    want: list[str] = []
+    installed: bool = True
+
+
+class SoftwareProblem(Protocol):
+    """One reason why software does not run; id is one of the causes."""
+
+    @property
+    def id(self) -> str:
+        """Of cause_ids.tsv."""
+
+    @property
+    def title(self) -> str:
+        """In one line."""
+
+    @property
+    def why(self) -> str:
+        """The rule with its numbers."""
+
+    @property
+    def source(self) -> str:
+        """Where the rule is written."""
+
+    @property
+    def fix(self) -> str:
+        """What to do."""
+
+
+class SoftwareAnswer(Protocol):
+    """works, fails or unknown, and why."""
+
+    @property
+    def verdict(self) -> str:
+        """Works, fails or unknown."""
+
+    @property
+    def problems(self) -> Sequence[SoftwareProblem]:
+        """The one that decides first."""
+
+    @property
+    def install(self) -> str | None:
+        """One command line that would work."""
+
+    @property
+    def unknown(self) -> Sequence[str]:
+        """What could not be judged, and why."""
+
+
+SoftwareJudge: TypeAlias = Callable[[SoftwareQuestion, str], SoftwareAnswer]
+"""(question, language) -> answer."""
