@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuclinic.report._check_words import gap_words
 from gpuclinic.report._page import Page
 from gpuclinic.report.masking import clean
 
@@ -68,7 +69,7 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
     if answer.gaps:
         page.section(w["gaps"])
         for gap in answer.gaps:
-            page.item(clean(f"{gap.check}: {gap.why}"))
+            page.item(clean(f"{gap.check}: {gap_words(gap.why, answer.lang)}"))
     return page.text()
 
 
