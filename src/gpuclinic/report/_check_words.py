@@ -83,7 +83,8 @@ ZH: dict[str, str] = {
 UNITS_ZH: dict[str, str] = {
     "GPUs": "块 GPU", "GPUs expected": "块 GPU（应有）", "GPUs in the inventory": "块 GPU（资产清单）", "MiB since boot": "MiB（开机以来）",
     "NVSwitches": "个 NVSwitch", "PCIe generation": "代 PCIe", "banks without spare rows": "个 bank 无备用行", "bit errors per bit": "（误码率）",
-    "bytes": "字节", "clients": "个客户端", "disks": "块盘", "errors": "个错误", "files": "个文件", "instances": "个实例", "jobs": "个作业", "libraries": "个库",
+    "bytes": "字节", "clients": "个客户端", "disks": "块盘", "errors": "个错误", "files": "个文件", "instances": "个实例", "jobs": "个作业",
+    "libraries": "个库",
     "lanes": "lane", "links": "条链路", "ms since boot": "ms（开机以来）", "packets": "个包", "packets since boot": "个包（开机以来）",
     "pages": "页", "periods": "个周期", "processes": "个进程", "processes and threads": "个进程和线程",
     "processes since boot": "个进程（开机以来）", "processors": "个处理器", "readings": "个读数", "replays": "次重放", "requests": "个请求",
