@@ -29,7 +29,9 @@ def run_compat(options: argparse.Namespace) -> int:
         return _knowledge(options, lang)
     question = question_of(options)
     if not question.want and not any((question.gpu, question.driver, question.cuda, question.container_cuda, question.kernel)):
-        return _environments(options, lang)
+        from gpuclinic.cli.environments import run_environments
+
+        return run_environments(options)
     from gpuclinic.compat import judge
 
     return show(judge(question, lang), options, lang)
@@ -94,11 +96,3 @@ def _knowledge(options: argparse.Namespace, lang: str) -> int:
 
     sys.stdout.write(knowledge_text(rows, lang, verbose=options.verbose))
     return 0
-
-
-def _environments(options: argparse.Namespace, lang: str) -> int:
-    """Without a question: the environments of this machine, or of --host. The scan is joined here."""
-    del options, lang
-    raise UserError("say what is wanted: --want REQUIREMENT, with --gpu, --driver, --python ... as far as they are known")
-
-
