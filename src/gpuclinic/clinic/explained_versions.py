@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuclinic.clinic.software_judge import SoftwareQuestion
+from gpuclinic.clinic.software_judge import SoftwareQuestion, harmless_line
 from gpuclinic.recognise.python_env import Package, plain_name, requirement
 
 if TYPE_CHECKING:
@@ -55,10 +55,15 @@ def explain_versions(answer: Answer, root: Candidate, reading: Reading, judge: S
 
 def _completed(answer: Answer, told: SoftwareAnswer, problem: SoftwareProblem, places: list[Where], step: str) -> Cause:
     cause = answer.causes[0]
-    first = {"text": step.format(fix=problem.fix), "command": told.install or "", "risk": "none"}
+    first = {"text": step.format(fix=problem.fix), "command": harmless_line(told.install), "risk": "none"}
     evidence = [*cause.evidence[:6], *(place for place in places if place not in cause.evidence)][:8]
     fields = {
-        "versions": {"problem": problem.id, "why": problem.why, "install": told.install, "source": problem.source}
+        "versions": {
+            "problem": problem.id,
+            "why": problem.why,
+            "install": harmless_line(told.install) or None,
+            "source": problem.source,
+        }
     }
     return msgspec.structs.replace(
         cause, steps=[first, *cause.steps][:8], evidence=evidence, extra={**cause.extra, **fields}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.clinic.answer import fill
+from gpuclinic.clinic.software_judge import harmless_line
 from gpuclinic.diagnose.evidence import fields_of
 from gpuclinic.knowledge import load_checks
 from gpuclinic.knowledge.causes import cause_info
@@ -61,13 +62,8 @@ def _places(fact: Fact | None) -> dict[str, Any]:
 
 def _safe(names: dict[str, Any]) -> dict[str, Any]:
     safe = {k: v if re.fullmatch(r"[\w:.@/+,-]{1,200}", str(v), re.ASCII) else "" for k, v in names.items()}
-    line = str(names.get("install") or "")
-    return safe | ({"install": line} if len(line) <= 500 and _INSTALL.fullmatch(line) else {})
-
-
-_WORD = r"(?:[\w:.@/+,=~-]+|'[\w:.@/+,=~<>!\[\]; -]+'|\"[\w:.@/+,=~<>!\[\]; -]+\")+"
-_INSTALL = re.compile(rf"(?:pip|conda|mamba|uv|python3?)(?: {_WORD})+", re.ASCII)
-"""A line of our own tables, all the same with no word in it that a shell would do more with than pass it on."""
+    line = harmless_line(str(names.get("install") or ""))
+    return safe | ({"install": line} if line else {})
 
 
 def _gpu(names: dict[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ The rules live in `gpuclinic.compat`, which stands on this room; `cli` joins the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
@@ -75,3 +76,14 @@ class SoftwareAnswer(Protocol):
 
 SoftwareJudge: TypeAlias = Callable[[SoftwareQuestion, str], SoftwareAnswer]
 """(question, language) -> answer."""
+
+_WORD = r"(?:[\w:.@/+,=~-]+|'[\w:.@/+,=~<>!\[\]; -]+'|\"[\w:.@/+,=~<>!\[\]; -]+\")+"
+_LINE = re.compile(rf"(?:pip3?|conda|mamba|uv|python3?)(?: {_WORD})+", re.ASCII)
+
+
+def harmless_line(line: str | None) -> str:
+    """A command line to install something, where no word of it is more to a shell than a word; else nothing.
+
+    Names of packages in it come from what was examined, and people paste such lines.
+    """
+    return line if line and len(line) <= 2000 and _LINE.fullmatch(line) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuclinic.clinic.software_judge import harmless_line
 from gpuclinic.report._check_words import gap_words
 from gpuclinic.report._page import Page
 from gpuclinic.report.masking import clean
@@ -92,9 +93,9 @@ def _environment(page: Page, one: EnvironmentVerdict, w: dict[str, str], *, verb
             page.item(w["used_all_the_same"])
         if one.verdict == "unknown" and one.answer.unknown:
             page.item(clean(w["said"].format(v="; ".join(one.answer.unknown))))
-        if one.verdict == "fails" and one.answer.install:
+        if one.verdict == "fails" and harmless_line(one.answer.install):
             page.put("", "  " + page.paint(w["install"], _BOLD, _GREEN))
-            page.command(one.answer.install, "    ")
+            page.command(harmless_line(one.answer.install), "    ")
     if one.verdict == "works" and one.not_on:
         page.item(clean(w["not_on"].format(v=", ".join(one.not_on))))
     if fields.get("problems"):
@@ -147,7 +148,7 @@ def _environment_body(one: EnvironmentVerdict, lang: str) -> dict[str, Any]:
     out["gpu"] = one.gpu
     out["not_on"] = one.not_on
     out["problems"] = [_problem(problem) for problem in one.answer.problems] if one.answer is not None else []
-    out["install"] = one.answer.install if one.answer is not None else None
+    out["install"] = (harmless_line(one.answer.install) or None) if one.answer is not None else None
     out["unknown"] = list(one.answer.unknown) if one.answer is not None else []
     out["broken"] = fields.get(f"problem_{'zh' if lang == 'zh' else 'en'}")
     return out
