@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuclinic.model import Gap
-from gpuclinic.observe.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +43,7 @@ _LOOKS: dict[str, _Telling] = {
 
 def untold(host: Asked, looks: Iterable[str], facts: Sequence[Fact], gaps: Sequence[Gap]) -> list[Gap]:
     """A gap for each such look of a snapshot made by hand, unless it has one already."""
-    if not isinstance(host, Snapshot):
+    if host.live:  # a capture of a running machine is, too: there each look was answered, or said why not
         return []
     known = {fact.kind for fact in facts}
     said = {gap.check for gap in gaps}
