@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
+from gpuclinic.clinic.gathering.repeated import without_repeats
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
@@ -66,6 +67,7 @@ def _of_the_subject(question: Question, since: float) -> list[tuple[str, ...]]:
 def gather_logs(host: Asked, question: Question, gathered: Gathered, since: float) -> None:
     """Kernel log, journal, and where there is no journal the files of syslog."""
     boot = gathered.subject.boot
+    before = len(gathered.texts)
     read_kernel = _ring(host, gathered)
     asked = [_journal(since, question.until, "-k"), _journal(since, question.until)]
     journal = False
@@ -81,6 +83,8 @@ def gather_logs(host: Asked, question: Question, gathered: Gathered, since: floa
             refusals.append(f"{shown}: {answer.why}")
     files = _files(host, gathered, since, every=not journal or boot is None or since < boot)
     read_kernel = read_kernel or any(name.rpartition("/")[2].startswith(_KERNEL_FILES) for name in files)
+    logs = sorted(gathered.texts[before:], key=lambda text: _rank(text[0]))
+    gathered.texts[before:] = without_repeats(logs)
     if refusals and not journal:
         gathered.refused("journalctl", refusals[0].partition(": ")[2], "journal")
     if not read_kernel:
@@ -89,6 +93,13 @@ def gather_logs(host: Asked, question: Question, gathered: Gathered, since: floa
         "looked", "logs", {"kernel_log": read_kernel, "journal": journal, "files": len(files)}, "logs of this machine",
         {"": "kernel log: " + ("read" if read_kernel else "not read")},
     )  # fmt: skip
+
+
+def _rank(name: str) -> int:
+    """Which log is believed first of those that hold the same line: what is asked for alone, and clocks with a date before counts since boot."""
+    if not name.startswith("journalctl"):
+        return 3 + name.startswith(("/dev/", "dmesg"))
+    return 0 if name.endswith("-k") else 1 if "_PID=" in name or {"-u", "--user-unit"} & set(name.split()) else 2
 
 
 def _ring(host: Asked, gathered: Gathered) -> bool:
