@@ -110,6 +110,7 @@ def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathe
 
     from gpuclinic.cli.check import host_of
     from gpuclinic.clinic.gathering import Question, gather, parse_job, parse_moment
+    from gpuclinic.clinic.live_state import state_of
     from gpuclinic.observe.replay import Replay
 
     if captured is not None:
@@ -129,11 +130,13 @@ def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathe
         )  # fmt: skip
         if question.since is not None and question.until is not None and question.since > question.until:
             raise UserError("--since is later than --until")
+        state = state_of(host, question, chosen_language(options))
         if isinstance(host, Replay):
             from gpuclinic.clinic.capturing import recorded_question
 
             question = recorded_question(host, question)
         gathered = gather(host, question)
+        gathered.state = state
         if not host.live and options.host:
             gathered.snapshot = True
         return gathered

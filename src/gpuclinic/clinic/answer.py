@@ -27,7 +27,7 @@ MOST_CAUSES = 12
 class Answer(msgspec.Struct):
     """What `why` found. outcome: cause, hint, nothing_wrong, not_enough_evidence or nothing_read.
 
-    asked: of a running machine: pid, job, since, until (Unix seconds), those that were given.
+    live: a running machine, or the recording of one, was asked. asked: of it: pid, job, since, until (Unix seconds), those that were given.
     """
 
     outcome: str
@@ -42,6 +42,7 @@ class Answer(msgspec.Struct):
     notes: list[str] = []
     asked: dict[str, Any] = {}
     boot_id: str | None = None
+    live: bool = False
 
 
 def fill(template: str, values: dict[str, Any]) -> str:
@@ -185,4 +186,9 @@ def _time(candidate: Candidate, timeline: Timeline) -> str | None:
 def fingerprint(candidate: Candidate) -> str:
     """The same for the same fault on the same thing, whatever the host or time."""
     thing = candidate.gpu or (str(candidate.gpu_index) if candidate.gpu_index is not None else "")
-    return hashlib.blake2b(f"{candidate.cause} {thing}".encode(), digest_size=8).hexdigest()
+    return fingerprint_of(candidate.cause, thing)
+
+
+def fingerprint_of(cause: str, thing: str) -> str:
+    """The fingerprint of a cause and a GPU (its address, else its index, else nothing)."""
+    return hashlib.blake2b(f"{cause} {thing}".encode(), digest_size=8).hexdigest()

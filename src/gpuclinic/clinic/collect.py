@@ -63,6 +63,6 @@ def next_looks(kinds: Iterable[str], lang: str) -> list[dict[str, str]]:
 
 def still_missing(answer: Answer) -> list[dict[str, str]]:
     """What the answer itself says is missing, or the general looks where it names no cause."""
-    if answer.missing or answer.outcome == "cause" or (answer.asked or {}).get("pid") is not None:
+    if answer.missing or answer.outcome == "cause" or answer.live:
         return answer.missing
     return next_looks([item.kind for item in answer.read], answer.lang)

@@ -21,6 +21,7 @@ _LOG_OF_ALL = re.compile(
 )
 _LOG_OF_IT = re.compile(r"_PID=|(?:^|\s)(?:-u|--user-unit)\s")
 """Queries of the journal for the process or unit alone."""
+_KERNEL_SAYS = " kernel: "
 _OF_A_GPU = ("hw.gpu.", "hw.pcie.", "hw.thermal.", "hw.power.", "driver.", "mig.", "vgpu.", "mps.", "app.", "perf.")
 _WITH_IT = 120.0
 """Seconds between a fault and an end that are one incident."""
@@ -75,7 +76,9 @@ def _about_it(support: Support, subject: Subject) -> bool:
     for place in support.places:
         if place.source not in subject.live or place.source in subject.mine:
             return True  # a file that the person gave, or the process's own log
-        if not _LOG_OF_ALL.search(place.source) or _LOG_OF_IT.search(place.source):
+        if not _LOG_OF_ALL.search(place.source):
+            return True
+        if _LOG_OF_IT.search(place.source) and _KERNEL_SAYS not in place.text:
             return True
         if names_its_place(place.text, subject):
             return True

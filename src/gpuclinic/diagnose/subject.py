@@ -47,7 +47,7 @@ class Subject(msgspec.Struct):
     live: sources of this machine, whose stamps without a zone are offset seconds ahead of UTC. gone: the process is no more.
     pid_unused: no process of this boot had the pid. existed: some process of this boot had it.
     gpus: PCI addresses of the GPUs that the process holds; uses_gpu: whether it holds any, None where that cannot be told.
-    job_known: whoever keeps the job answered that it knows it.
+    job_known: whoever keeps the job answered that it knows it. python: the process runs Python; None where that is not known.
     """
 
     asked: str = "recent"
@@ -76,6 +76,7 @@ class Subject(msgspec.Struct):
     gpus: set[str] = set()
     uses_gpu: bool | None = None
     job_known: bool = False
+    python: bool | None = None
 
     @property
     def named(self) -> bool:

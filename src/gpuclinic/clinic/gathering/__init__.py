@@ -37,7 +37,7 @@ def gather(host: Asked, question: Question) -> Gathered:
         since=question.since, until=question.until, boot=boot, now=now, uid=question.uid, offset=_offset(host, now),
         pids=set(), units=set(), cgroups=set(), containers=set(), jobs=set(), mine=set(), others=set(), live=set(),
     )  # fmt: skip
-    gathered = Gathered(subject, [], [], [], [], [])
+    gathered = Gathered(subject, [], [], [], [], [], job=question.job)
     name, boot_id = host.file("/proc/sys/kernel/hostname", 256), host.file("/proc/sys/kernel/random/boot_id", 64)
     gathered.host = (name.line if name.ok else None) or host.label
     gathered.boot_id = boot_id.line if boot_id.ok else None

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuclinic.clinic.checking import CheckAnswer
+from gpuclinic.clinic.gathering._question import Job
 from gpuclinic.diagnose.subject import Subject
 from gpuclinic.model import Fact, NotRead, Scalar, Where
 
@@ -21,6 +23,7 @@ class Gathered(msgspec.Struct):
 
     host, boot_id: of the machine that was asked. snapshot: the files that are read beside are this machine's own.
     words: sentences about the process that is asked about, as (id, values), for reports.
+    job: that is asked about. state: what `check` says of the machine as it is now, where the question reaches up to now.
     """
 
     subject: Subject
@@ -32,6 +35,8 @@ class Gathered(msgspec.Struct):
     snapshot: bool = False
     host: str | None = None
     boot_id: str | None = None
+    state: CheckAnswer | None = None
+    job: Job | None = None
 
     def text(self, shown: str, answer: Answer, wanted: str = "") -> bool:
         """Takes a text; a refusal (not an absence) becomes "not read, because ..." and a wish for the record that it hides."""

@@ -177,6 +177,7 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     subject.units |= {
         u.lower() for path in paths.values() for u in re.findall(r"([\w@.:\\-]+\.(?:service|scope))(?:/|$)", path)
     }
+    subject.python = "python" in view.command
     _files_of_process(host, pid, gathered)
     threads = _waiting_threads(host, stat)
     call, on = parse_call(_read(host, gathered, pid, "syscall"), _machine(host))
