@@ -190,3 +190,55 @@ def test_questions_that_make_no_sense(arguments: list[str]) -> None:
     done = run("why", *arguments)
     assert done.returncode == 64
     assert done.stderr.count(b"\n") == 1
+
+
+def piped(code: str, *arguments: str) -> tuple[int, str, str]:
+    """`why` with what a shell line gives it as standard input."""
+    ours = "from gpuclinic.cli.main import entry; entry()"
+    done = subprocess.run(
+        ["sh", "-c", f'{code} "$0" -c "$1" why "$2" "$3"', sys.executable, ours, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_dev_null_is_no_text_to_be_read(tmp_path: Path) -> None:
+    for path, text in (("proc/uptime", "9.0 9.0\n"), ("dev/kmsg", f"3,1,1,-;{KERNEL}\n")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", "from gpuclinic.cli.main import entry; entry()", "why", "--json"], stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C.UTF-8", "GPUCLINIC_ROOT": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "-" not in [item["path"] for item in json.loads(done.stdout)["read"]]
+    assert json.loads(done.stdout)["outcome"] != "nothing_read"
+
+
+def test_an_empty_pipe_names_the_way_out() -> None:
+    code, out, err = piped(": |", "--oneline", "--lang=en")
+    assert code == 3
+    assert out
+    assert "gpuclinic why --live" in err
+
+
+def test_a_silent_pipe_is_told_of() -> None:
+    code, out, err = piped(f"(sleep 3; echo '{KERNEL}') |", "--oneline", "--lang=en")
+    assert code == 0
+    assert "9a:00.0" in out
+    assert "reading standard input" in err
+    assert "--live" in err
+
+
+def test_a_file_as_standard_input_is_read(tmp_path: Path) -> None:
+    (tmp_path / "kernel.log").write_text(KERNEL + "\n")
+    code, out, err = piped(f"< {tmp_path}/kernel.log", "--oneline", "--lang=en")
+    assert (code, err) == (0, "")
+    assert "9a:00.0" in out
+
+
+@pytest.mark.parametrize("since", ["2099-01-01", "@4070908800"])
+def test_a_time_to_come_is_refused(since: str) -> None:
+    done = run("why", "--since", since)
+    assert done.returncode == 64
+    assert b"in the future" in done.stderr

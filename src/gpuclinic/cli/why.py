@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import os
+import select
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from gpuclinic.clinic.gathering import Gathered
     from gpuclinic.observe.asking import Asked
 
+_SILENT_S = 2.0
+_CLOCKS_DIFFER = 60.0
+
 
 def run_why(options: argparse.Namespace) -> int:
     """Reads, answers, prints."""
@@ -29,11 +35,12 @@ def run_why(options: argparse.Namespace) -> int:
     captured = _captured(paths)
     if captured is not None:
         paths, live = [], True
-    elif not paths and not live:
-        if sys.stdin is None or sys.stdin.isatty():
-            live = True
-        else:
-            paths = ["-"]
+    piped = not paths and not live and captured is None and _is_piped()
+    if piped:
+        paths = ["-"]
+        _say_what_is_waited_for()
+    elif not paths:
+        live = True
     if paths.count("-") > 1:
         raise UserError("standard input can be read only once")
     missing = [p for p in paths if p != "-" and not os.path.lexists(p)]
@@ -57,7 +64,30 @@ def run_why(options: argparse.Namespace) -> int:
     if progress is not None:
         progress.clear()
     _print(answer, options)
+    if piped and answer.outcome == "nothing_read":
+        complain("standard input was empty; gpuclinic why --live examines this machine")
     return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
+
+
+def _is_piped() -> bool:
+    """Standard input is a pipe, a socket or a file: somebody means it to be read. A terminal, /dev/null or nothing is no question about a text."""
+    if sys.stdin is None:
+        return False
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
+
+
+def _say_what_is_waited_for() -> None:
+    """Where the pipe stays silent, as under cron or ssh, that it is waited for, and how to ask without it."""
+    try:
+        ready, _, _ = select.select([sys.stdin], [], [], _SILENT_S)
+    except (OSError, ValueError):  # not to be waited for so: reading will tell
+        return
+    if not ready:
+        complain("reading standard input; gpuclinic why --live examines this machine instead")
 
 
 def _print(answer: Answer, options: argparse.Namespace) -> None:
@@ -130,6 +160,9 @@ def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathe
         )  # fmt: skip
         if question.since is not None and question.until is not None and question.since > question.until:
             raise UserError("--since is later than --until")
+        if question.since is not None and question.since > now + _CLOCKS_DIFFER:
+            there = "on this machine" if host.live and captured is None else "when it was captured"
+            raise UserError(f"--since lies in the future: nothing is recorded yet; {there} it is {_shown_time(now)}")
         state = state_of(host, question, chosen_language(options))
         if isinstance(host, Replay):
             from gpuclinic.clinic.capturing import recorded_question
@@ -142,6 +175,10 @@ def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathe
         return gathered
     finally:
         host.close()
+
+
+def _shown_time(moment: float) -> str:
+    return dt.datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def text_width() -> int:
