@@ -150,3 +150,18 @@ def test_now_is_not_asked_about_the_past(tmp_path: Path) -> None:
     assert state_of(FakeAsked(), Question(until=NOW - 9), "en") is None
     assert state_of(FakeAsked(), Question(pid=5), "en") is None
     assert state_of(FakeAsked(live=False), Question(), "en") is None
+
+
+def test_until_alone_asks_about_the_day_before() -> None:
+    oom = "Out of memory: Killed process 41822 (python3) total-vm:8kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:1007 pgtables:8kB oom_score_adj:0"
+    host = FakeAsked({"/dev/kmsg": kmsg(oom, before=300_000)})
+    assert ask(host, until=NOW - 290_000).causes[0].id == "host.oom_killer"
+    assert not ask(host, until=NOW - 310_000).causes
+
+
+def test_a_time_that_no_log_reaches_back_to() -> None:
+    answer = ask(FakeAsked({"/dev/kmsg": kmsg(GSP)}), since=NOW - 3e6, until=NOW - 2e6)
+    assert answer.outcome == "not_enough_evidence"
+    assert any("reaches back" in note for note in answer.notes)
+    journal = FakeAsked(commands={"journalctl": "2026-02-01T03:58:00.1+00:00 node17 kernel: eth0: link up\n"})
+    assert ask(journal, since=NOW - 3e6, until=NOW - 2e6).outcome == "nothing_wrong"

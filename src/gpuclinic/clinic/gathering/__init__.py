@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpuclinic.clinic.gathering._gathered import Gathered
 from gpuclinic.clinic.gathering._question import Job, Question, parse_job, parse_moment
 from gpuclinic.clinic.gathering.changes import gather_changes
@@ -29,6 +31,8 @@ RECENT_S = 86400.0
 
 def gather(host: Asked, question: Question) -> Gathered:
     """Everything about the question, each under its deadline. A snapshot's logs are read with its other files, so only its state is asked here."""
+    if question.pid is None and question.job is None and question.since is None and question.until is not None:
+        question = msgspec.structs.replace(question, since=question.until - RECENT_S)
     now = host.clock()
     up = host.file("/proc/uptime", 64)
     boot = now - float(up.line.split()[0]) if up.ok and up.line else None

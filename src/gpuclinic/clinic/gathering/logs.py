@@ -83,6 +83,9 @@ def gather_logs(host: Asked, question: Question, gathered: Gathered, since: floa
             refusals.append(f"{shown}: {answer.why}")
     files = _files(host, gathered, since, every=not journal or boot is None or since < boot)
     read_kernel = read_kernel or any(name.rpartition("/")[2].startswith(_KERNEL_FILES) for name in files)
+    if not journal and not files and question.until is not None and boot is not None and question.until < boot:
+        read_kernel = False  # the ring buffer begins with this boot
+        gathered.words.append(("window_unread", {}))
     logs = sorted(gathered.texts[before:], key=lambda text: _rank(text[0]))
     gathered.texts[before:] = without_repeats(logs)
     if refusals and not journal:
