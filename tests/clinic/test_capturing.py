@@ -190,6 +190,56 @@ def test_environments_in_outputs_too() -> None:
     assert made["Config"]["Env"] == ["NCCL_DEBUG=INFO", "MY_THING=***", "PATH=/bin"]
 
 
+def test_an_environment_with_brackets_and_as_pairs() -> None:
+    """A value with brackets ended the list for an older search, and everything in it was shown."""
+    text = json.dumps(
+        {
+            "Config": {"Env": ["A=[x]", 'MINE={"k": ["word"]}', "NCCL_DEBUG=INFO"]},
+            "envs": [{"key": "MINE", "value": "word"}],
+        }
+    )
+    made = json.loads(Scrubber().data("root/var/lib/docker/containers/x/config.v2.json", text.encode()))
+    assert made["Config"]["Env"] == ["A=***", "MINE=***", "NCCL_DEBUG=INFO"]
+    assert made["envs"] == [{"key": "MINE", "value": "***"}]
+
+
+def test_environment_of_units() -> None:
+    text = (
+        b'[Service]\nEnvironment="MINE=two words" NCCL_DEBUG=INFO OTHER=word\nDefaultEnvironment=MINE=word PATH=/bin\n'
+    )
+    made = Scrubber().data("root/etc/systemd/system/x.service", text)
+    assert (
+        made == b'[Service]\nEnvironment="MINE=***" NCCL_DEBUG=INFO OTHER=***\nDefaultEnvironment=MINE=*** PATH=/bin\n'
+    )
+
+
+PLANTED = {
+    "root/etc/slurm/slurm.conf": "ClusterName=x\nAccountingStoragePass=S3KR3Tx\nStoragePass=a,S3KR3Tx\n",
+    "root/proc/cmdline": "BOOT_IMAGE=/vmlinuz ro rd.luks.key=S3KR3Tx1 grubpw=S3KR3Tx rd.iscsi.password=S3KR3Tx\n",
+    "root/boot/loader/entries/a.conf": "title x\noptions root=/dev/sda ro grubpw=S3KR3Tx\n",
+    "root/etc/default/grub": 'GRUB_CMDLINE_LINUX="quiet inst.sshpw=S3KR3Tx"\n',
+    "root/etc/apt/apt.conf.d/90proxy": 'Acquire::http::Proxy "http://u:a@S3KR3Tx@proxy:3128";\n',
+    "root/etc/docker/daemon.json": '{"registry-mirrors": ["https://u:S3KR3Tx@m"], "http-proxy": "http://a:S3KR3Tx@p:1"}',
+    "root/etc/containerd/config.toml": '[plugins."x".registry.configs."y".auth]\n  username = "u"\n  password = "S3KR3Tx"\n  auth = "QWxhZGRpS3KR3Tx=="\n',
+    "root/etc/fstab": "//n/s /m cifs username=b,password=S3KR3Tx,uid=0 0 0\n10.0.0.1:/ /c ceph name=admin,secret=S3KR3Tx== 0 0\n",
+    "root/var/log/audit/audit.log": 'type=EXECVE msg=audit(1.2:3): argc=2 a0="mysql" a1="-pS3KR3Tx"\ntype=PROCTITLE msg=audit(1.2:3): proctitle=6D7973716C002D7053334B52335478\n',
+    "root/var/log/syslog": "Mar  2 04:11:09 h sudo: a : TTY=pts/0 ; COMMAND=/usr/bin/curl -u b:S3KR3Tx -U c:S3KR3Tx https://h\n",
+    "root/var/log/apt/history.log": "Commandline: apt-get install -o Acquire::http::Proxy=http://u:S3KR3Tx@p x\n",
+    "root/proc/77/cmdline": "python\0x.py\0--password\0Abc&S3KR3Tx\0--dsn\0mysql://u:p@S3KR3Tx@h/x\0-pS3KR3Txy\0--auth\0a1b2c3S3KR3Tx\0",
+    "root/proc/77/environ": "SLURM_JWT=S3KR3Tx\0RAY_REDIS_PASSWORD=S3KR3Tx\0MINE=S3KR3Tx\0",
+    "commands/coredumpctl.txt": "  Command Line: mysqldump -u root -pS3KR3Tx db\n",
+}
+
+
+@pytest.mark.parametrize("anonymiser", [None, Anonymiser(b"k")])
+def test_no_kind_of_place_keeps_a_secret(anonymiser: Anonymiser | None) -> None:
+    for name, text in PLANTED.items():
+        made = Scrubber(anonymiser).data(name, text.encode())
+        assert b"S3KR3Tx" not in made, name
+        assert b"53334B52335478" not in made, name
+        assert Scrubber().data(name, gzip.compress(text.encode()))[:2] == b"\x1f\x8b" or "/proc/" in name
+
+
 def test_arguments_and_packed_logs_are_searched() -> None:
     scrubber = Scrubber()
     assert (

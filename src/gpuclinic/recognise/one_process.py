@@ -11,6 +11,7 @@ from gpuclinic.knowledge.codes import by_code
 from gpuclinic.knowledge.waiting_calls import waiting_calls
 from gpuclinic.model import Fact, Scalar, Where
 from gpuclinic.recognise.parsers.processes import miner_points, program_of
+from gpuclinic.recognise.secrets import masked_cmdline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,8 +83,8 @@ def ended_by(wait_status: int) -> tuple[int | None, int | None]:
 
 
 def command_line(data: bytes) -> str:
-    """The words of /proc/PID/cmdline, as a shell would show them."""
-    return data.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:1000]
+    """The words of /proc/PID/cmdline, as a shell would show them, secrets hidden."""
+    return masked_cmdline(data).rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:1000]
 
 
 def cgroup_paths(text: str) -> dict[str, str]:

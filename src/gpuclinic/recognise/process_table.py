@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuclinic.recognise.secrets import masked_cmdline
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -82,8 +84,8 @@ def switches_of(status: Mapping[str, str]) -> int | None:
 
 
 def command_line(data: bytes) -> str:
-    """/proc/PID/cmdline in one line; a program that wrote its own title there may have no zeros at all."""
-    text = data.decode("utf-8", "replace").replace("\0", " ").strip()
+    """/proc/PID/cmdline in one line, secrets hidden; a program that wrote its own title there may have no zeros at all."""
+    text = masked_cmdline(data).decode("utf-8", "replace").replace("\0", " ").strip()
     return " ".join(text.split())[:1000]
 
 
