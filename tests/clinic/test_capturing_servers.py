@@ -102,3 +102,17 @@ def test_why_gives_the_same_from_the_archive(tmp_path: Path, faults: list[str]) 
     named = _run(server, "why", str(tmp_path / "b.tar.gz"))
     assert named["causes"] == json.loads(text)["causes"]
     assert named["outcome"] == live["outcome"]
+
+
+@pytest.mark.parametrize("faults", [[], ["gsp_timeout"]], ids=lambda faults: "+".join(faults) or "healthy")
+def test_questions_about_processes_get_the_same_answer_from_the_archive(tmp_path: Path, faults: list[str]) -> None:
+    """What a capture cannot hold (a program asked about one process) is told as not read; all else is as it was there."""
+    server = server_of.build_server(tmp_path / "server", "h100-sxm", 8, faults=faults)
+    _capture(server, "-o", str(tmp_path / "a.tar.gz"))
+    for question in (["--pid", "1"], ["--pid", "2"], ["--pid", "1201"], ["--pid", "41004"], ["--pid", "43214"], ["--job", "999"]):  # fmt: skip
+        live = _run(server, "why", *question)
+        there = _run(server, "why", "--host", str(tmp_path / "a.tar.gz"), *question)
+        for name in ("outcome", "causes", "notes", "missing", "fingerprint", "asked"):
+            assert there[name] == live[name], (question, name)
+        new = [gap for gap in there["not_read"] if gap not in live["not_read"]]
+        assert all(gap["why"] == "not asked when this was captured" for gap in new)

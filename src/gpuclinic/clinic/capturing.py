@@ -12,6 +12,7 @@ import msgspec
 from gpuclinic import __version__
 from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, as_recorded, check
 from gpuclinic.clinic.gathering import Question, gather
+from gpuclinic.clinic.gathering.process import record_processes
 from gpuclinic.clinic.packing import pack
 from gpuclinic.clinic.scrubbing import Scrubber, unpacked_text
 from gpuclinic.observe.archives import DAMAGE, Budget, buffered, compression, decompressed
@@ -76,6 +77,7 @@ def capture(
     if progress is not None:
         progress("logs")
     gather(recorder, options.question)
+    record_processes(recorder)
     if more is not None:
         more(recorder)
     if progress is not None:
@@ -162,6 +164,8 @@ def recorded_question(replay: Replay, question: Question) -> Question:
         uid=uid if isinstance(uid, int) else None,
         home=str(asked.get("home") or "")[:4096],
         folder=str(asked.get("folder") or "")[:4096],
+        recorded=True,
+        recorded_since=float(since) if isinstance(since, (int, float)) else None,
     )
 
 

@@ -59,9 +59,13 @@ def gather(host: Asked, question: Question) -> Gathered:
     elif question.pid is None:
         gather_recent_jobs(host, question, gathered, since)
     gather_memory(host, gathered)
-    gather_records(host, question, gathered, since)
+    logs, logs_since = question, since
+    if question.recorded:  # what was asked then, of which the answer keeps what lies in the time asked about
+        logs = msgspec.structs.replace(question, until=None)
+        logs_since = question.recorded_since if question.recorded_since is not None else now - RECENT_S
+    gather_records(host, logs, gathered, logs_since)
     if host.live:
-        gather_logs(host, question, gathered, since)
+        gather_logs(host, logs, gathered, logs_since)
         gather_user_logs(host, question, gathered, max(since, now - RECENT_S) if question.since is None else since)
         gather_changes(host, gathered)
     subject.live |= {name for name, _ in gathered.texts} | {fact.source for fact in gathered.facts}

@@ -10,6 +10,7 @@ from gpuclinic.clinic.checking import CheckAnswer
 from gpuclinic.clinic.gathering._question import Job
 from gpuclinic.diagnose.subject import Subject
 from gpuclinic.model import Fact, NotRead, Scalar, Where
+from gpuclinic.observe.replay import NOT_ASKED
 
 if TYPE_CHECKING:
     from gpuclinic.observe.asking import Answer
@@ -49,11 +50,12 @@ class Gathered(msgspec.Struct):
         return False
 
     def refused(self, shown: str, why: str, wanted: str = "") -> None:
-        """Something could not be looked at."""
+        """Something could not be looked at. What a capture does not hold is told; that the machine keeps no record of it is not known."""
         gap = NotRead(shown, why)
         if gap not in self.not_read:
             self.not_read.append(gap)
-        self.want(wanted)
+        if why != NOT_ASKED:
+            self.want(wanted)
 
     def want(self, wanted: str) -> None:
         """A record that would tell more the next time."""

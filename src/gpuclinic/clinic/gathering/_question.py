@@ -40,6 +40,7 @@ class Job(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """pid, job: what to explain; neither: the latest death of the user. since, until: Unix seconds, None where not asked.
 
+    recorded: to a capture, which holds the logs since recorded_since (None: of a day) and no programs' answers about one process.
     home, folder: where newest logs are looked for ("" for nowhere); uid: whose deaths count, None for everybody's.
     """
 
@@ -50,6 +51,8 @@ class Question(msgspec.Struct, frozen=True):
     uid: int | None = None
     home: str = ""
     folder: str = ""
+    recorded: bool = False
+    recorded_since: float | None = None
 
 
 def parse_job(text: str) -> Job:

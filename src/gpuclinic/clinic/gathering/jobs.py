@@ -371,5 +371,7 @@ def _slurm_files(host: Asked, job: Job, gathered: Gathered) -> None:
         if gathered.text(path, host.file(path, MOST_TEXT, end=True)):
             gathered.subject.mine.add(path)
     for pattern in _SLURM_CGROUPS:
-        for path in host.files(pattern.format(id=number[0]) + "/cgroup.procs"):
+        for path, answer in host.files(pattern.format(id=number[0]) + "/cgroup.procs").items():
+            if not answer.ok:
+                continue
             gathered.subject.cgroups.add(re.sub(r"^/sys/fs/cgroup(?:/memory)?", "", path.removesuffix("/cgroup.procs")))

@@ -45,6 +45,8 @@ def _journal(since: float, until: float | None, *more: str) -> tuple[str, ...]:
 
 
 def _of_the_subject(question: Question, since: float) -> list[tuple[str, ...]]:
+    if question.recorded:
+        return []
     if question.pid is not None:
         return [
             _journal(

@@ -10,6 +10,7 @@ import msgspec
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
 from gpuclinic.clinic.gathering._numbers import numbers_of
 from gpuclinic.model import NotRead, Scalar, Where
+from gpuclinic.observe.replay import NOT_ASKED
 from gpuclinic.recognise.one_process import (
     STATES,
     Stat,
@@ -45,6 +46,8 @@ _OF_THE_DRIVER = re.compile(r"nvidia|^nv_|UVM|^irq/\d+-nv")
 """Names of the GPU driver's own kernel threads."""
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
 _MOST_LOOKED_INTO = 32
+_MAY_USE_GPUS = re.compile(r"python|nvidia|cuda|torch|vllm|ray|pt_|triton|dcgm|nv-", re.IGNORECASE)
+_STATS, _IO = "/proc/[0-9]*/stat", "/proc/[0-9]*/io"
 _GPU_BUSY = 5.0
 _NO_REFUSAL = frozenset({None, "ok", "no_devices", "no_device_nodes", "library_missing", "bindings_missing"})
 """Reasons of the fact `nvml` for which there is nothing to be seen, rather than something that was kept from us."""
@@ -195,14 +198,14 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     _relatives(host, before, after, gathered, now=now, boot=boot)
     _gpus(host, gathered, before.family, fields, places, kernel_thread=bool(stat.flags & _KERNEL_THREAD))
     if twice:
-        _progress(before, after, host.clock() - now, fields, places)
+        _progress(before, after, after.at - before.at if before.at else host.clock() - now, fields, places)
     frozen = _frozen(host, paths)
     if frozen:
         fields["frozen"] = True
         places["frozen"] = frozen
     answer = host.command("py-spy", "dump", "--pid", str(pid), deadline=_PY_SPY_DEADLINE, most=1 << 20)
     gathered.text(f"py-spy dump --pid {pid}", answer, "stacks")
-    if absent(answer) and view.command and "python" in view.command:
+    if (absent(answer) or answer.why == NOT_ASKED) and view.command and "python" in view.command:
         gathered.want("stacks")
     gathered.fact("asked_process", str(pid), fields, f"/proc/{pid}", places)
     _say(view, fields, gathered)
@@ -226,15 +229,38 @@ def _ended_meanwhile(host: Asked, stat: Stat, after: _Seen, gathered: Gathered) 
 
 def _look(host: Asked, pid: int) -> _Seen:
     """CPU ticks of the process and its descendants, and bytes that they moved."""
-    answers = host.files("/proc/[0-9]*/stat", 2048)
+    answers = host.files(_STATS, 2048)
     stats = {s.pid: s for a in answers.values() if a.ok and (s := parse_stat(a.text)) is not None}
     family = families(stats.values(), pid) if pid not in _ANCESTORS_OF_ALL else [pid]
     moved = 0
+    counters = host.files(_IO, 1024)
     for member in family[:64]:
-        found = parse_status(host.file(f"/proc/{member}/io", 1024).text)
+        told = counters.get(f"/proc/{member}/io")
+        found = parse_status(told.text) if told is not None and told.ok else {}
         moved += sum(int(found[k]) for k in ("rchar", "wchar") if found.get(k, "").isdecimal())
     mine = answers.get(f"/proc/{pid}/stat")
     return _Seen(family, stats, moved, mine.at if mine is not None else 0.0)
+
+
+def record_processes(host: Asked) -> None:
+    """Asks for what a question about any process needs, twice where counters are compared; so that a recording can answer it."""
+    if not host.live:
+        return
+    answers = host.files(_STATS, 2048)
+    host.files(_IO, 1024)
+    stats = [s for a in answers.values() if a.ok and (s := parse_stat(a.text)) is not None]
+    for name in ("status", "wchan", "cgroup", "cmdline"):
+        host.files(f"/proc/[0-9]*/{name}", 1 << 14)
+    told = [s for s in stats if not s.flags & _KERNEL_THREAD and (s.state in "DTt" or _MAY_USE_GPUS.search(s.name))]
+    for stat in told[:_MOST_LOOKED_INTO]:
+        host.links(f"/proc/{stat.pid}/fd/*")
+        _waiting_threads(host, stat)
+        for name in ("limits", "stack", "syscall"):
+            host.file(f"/proc/{stat.pid}/{name}", 1 << 16)
+    host.files("/proc/driver/nvidia/gpus/*/information", 4096)
+    host.wait(SAMPLE_S)
+    host.files(_STATS, 2048)
+    host.files(_IO, 1024)
 
 
 def _machine(host: Asked) -> str:

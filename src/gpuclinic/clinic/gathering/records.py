@@ -28,7 +28,7 @@ def commands(question: Question, since: float) -> list[tuple[str, ...]]:
 
 
 def _coredumps(question: Question, since: float) -> list[tuple[str, ...]]:
-    if question.pid is not None:
+    if question.pid is not None and not question.recorded:
         return [("coredumpctl", "info", "--no-pager", str(question.pid))]
     return [("coredumpctl", "info", "--no-pager", "-n", "5", f"--since=@{since:.0f}")]
 
