@@ -72,6 +72,7 @@ def test_a_number_that_no_process_is_shown_to_have_had(pid: int, line: str) -> N
     answer = ask(host, pid=pid)
     assert (answer.outcome, answer.causes) == ("not_enough_evidence", [])
     assert str(pid) in answer.notes[0]
+    assert not any("auditctl" in item["command"] for item in answer.missing)
 
 
 def test_a_number_above_all_others_where_numbers_may_have_begun_anew() -> None:

@@ -53,14 +53,15 @@ def add_live(answer: Answer, gathered: Gathered, reading: Reading, result: Diagn
         add_state(answer, gathered.state)
     wanted = list(gathered.wanted)
     sure = answer.outcome == "cause" and not answer.causes[0].id.startswith(_OUTSIDE)
-    unknown = subject.pid_unused or (subject.asked == "job" and not subject.job_known)
+    gone_or_never = subject.asked == "pid" and subject.gone and not subject.existed and not result.candidates
+    unknown = gone_or_never or (subject.asked == "job" and not subject.job_known)
     if sure or answer.outcome == "nothing_wrong" or unknown:
         wanted = [name for name in wanted if name not in _OF_THE_SENDER]
     if sure:
         wanted = []
         if answer.causes[0].confidence >= _PROVEN:
             answer.missing = []
-    elif not subject.pid_unused and not gathered.snapshot and not (subject.named and answer.outcome == "nothing_wrong"):
+    elif not unknown and not gathered.snapshot and not (subject.named and answer.outcome == "nothing_wrong"):
         wanted += ["check"] if subject.named else ["check", "own_log"]
     if any(f.kind == "looked" and f.fields.get("kernel_log") for f in reading.facts):
         answer.missing = [item for item in answer.missing if not _KERNEL_LOG.match(item["command"])]
