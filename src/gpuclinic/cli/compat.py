@@ -28,7 +28,8 @@ def run_compat(options: argparse.Namespace) -> int:
     if options.knowledge:
         return _knowledge(options, lang)
     question = question_of(options)
-    if not question.want and not any((question.gpu, question.driver, question.cuda, question.container_cuda, question.kernel)):
+    given = (question.gpu, question.driver, question.cuda, question.container_cuda, question.kernel)
+    if not question.want and not any(given):
         from gpuclinic.cli.environments import run_environments
 
         return run_environments(options)
@@ -78,7 +79,9 @@ def show(answer: Answer, options: argparse.Namespace, lang: str) -> int:
     from gpuclinic.cli.why import text_width
     from gpuclinic.report.compat_text import compat_text
 
-    sys.stdout.write(compat_text(answer, lang, colour=wants_colour(options), width=text_width(), verbose=options.verbose))
+    sys.stdout.write(
+        compat_text(answer, lang, colour=wants_colour(options), width=text_width(), verbose=options.verbose)
+    )
     return EXIT[answer.verdict]
 
 
@@ -89,7 +92,9 @@ def _knowledge(options: argparse.Namespace, lang: str) -> int:
     if options.json:
         from gpuclinic.report.as_json import as_text, envelope
 
-        tables = [{"table": name, "rows": count, "updated": date, "sources": sources} for name, count, date, sources in rows]
+        tables = [
+            {"table": name, "rows": count, "updated": date, "sources": sources} for name, count, date, sources in rows
+        ]
         sys.stdout.write(as_text({**envelope("compat", lang), "knowledge": tables}) + "\n")
         return 0
     from gpuclinic.report.compat_text import knowledge_text

@@ -215,7 +215,9 @@ def _compat_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpa
         epilog=COMPAT_EXAMPLES,
         description="Judges packages, GPU, driver, Python, kernel and container by NVIDIA's and the frameworks' own rules, offline, for any machine.",
     )  # fmt: skip
-    compat.add_argument("--gpu", metavar="NAME", help='a product name ("8xH100", "RTX 4090"), a PCI id, or a capability (sm_90)')
+    compat.add_argument(
+        "--gpu", metavar="NAME", help='a product name ("8xH100", "RTX 4090"), a PCI id, or a capability (sm_90)'
+    )
     compat.add_argument("--driver", metavar="V", help="the NVIDIA driver's version")
     compat.add_argument("--python", metavar="V", help="3.11")
     compat.add_argument("--kernel", metavar="V", help="uname -r")
@@ -237,7 +239,9 @@ def _compat_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpa
     compat.add_argument("--knowledge", action="store_true", help="how old the tables are, and their sources")
     compat.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
     _common(compat)
-    compat.add_argument("-v", "--verbose", action="store_true", help="also the sources, and all that could not be judged")
+    compat.add_argument(
+        "-v", "--verbose", action="store_true", help="also the sources, and all that could not be judged"
+    )
 
 
 def _pid(text: str) -> int:

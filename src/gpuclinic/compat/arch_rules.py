@@ -83,7 +83,12 @@ def _build(one: Chosen, card: Card, context: Context, reach: Reach, torch: Chose
         return
     if not ptx_below(card.capability, build.ptx):
         newer = card.capability > max((numbers(t) for t in build.sass.split()), default=())
-        yield Finding("compat.arch_unsupported.too_new" if newer else "compat.arch_unsupported.too_old", values, one.label, build.source)
+        yield Finding(
+            "compat.arch_unsupported.too_new" if newer else "compat.arch_unsupported.too_old",
+            values,
+            one.label,
+            build.source,
+        )
     elif not _libraries_know(card, _cuda_in_use(one, context, torch)):
         if build.highest and card.capability[0] > numbers(build.highest)[0]:
             yield Finding("compat.arch_unsupported.highest", values, one.label, build.source)
@@ -92,7 +97,12 @@ def _build(one: Chosen, card: Card, context: Context, reach: Reach, torch: Chose
         else:
             yield Finding("compat.arch_unsupported.ptx", values, one.label, build.source)
     elif context.driver and reach.cuda and numbers(_built_with(one, torch)) > numbers(reach.cuda):
-        yield Finding("driver.too_old_for_cuda.ptx", {**values, "driver": context.driver_text, "has": reach.cuda}, one.label, build.source)
+        yield Finding(
+            "driver.too_old_for_cuda.ptx",
+            {**values, "driver": context.driver_text, "has": reach.cuda},
+            one.label,
+            build.source,
+        )
 
 
 def _by_bounds(one: Chosen, card: Card, values: dict[str, str]) -> Iterator[Finding]:
@@ -103,7 +113,9 @@ def _by_bounds(one: Chosen, card: Card, values: dict[str, str]) -> Iterator[Find
     if build.highest:
         if card.capability[0] > numbers(build.highest)[0]:
             yield Finding("compat.arch_unsupported.highest", values, one.label, build.source)
-    elif build.cuda not in ("torch", "toolkit", "jit") or (build.needs == "" and not build.lowest and one.name != "torchtext"):
+    elif build.cuda not in ("torch", "toolkit", "jit") or (
+        build.needs == "" and not build.lowest and one.name != "torchtext"
+    ):
         yield Finding("unknown.arch", values, one.label)
 
 
@@ -138,7 +150,13 @@ def _libraries_know(card: Card, cuda: str) -> bool:
 def _toolkit(card: Card, cuda: str) -> Iterator[Finding]:
     """A toolkit against a GPU."""
     row = cuda_row(cuda)
-    values = {"cuda": cuda, "gpu": card.label, "cc": card.cc, "sm": "sm_" + card.cc.replace(".", ""), "package": f"CUDA toolkit {cuda}"}
+    values = {
+        "cuda": cuda,
+        "gpu": card.label,
+        "cc": card.cc,
+        "sm": "sm_" + card.cc.replace(".", ""),
+        "package": f"CUDA toolkit {cuda}",
+    }
     if row is None:
         yield Finding("unknown.cuda", values, f"CUDA {cuda}")
     elif not sass_runs(card.capability, row.archs):
@@ -146,10 +164,19 @@ def _toolkit(card: Card, cuda: str) -> Iterator[Finding]:
         first = next((r.release for r in tables().cuda if sass_runs(card.capability, r.archs)), "?")
         last = next((r.release for r in reversed(tables().cuda) if sass_runs(card.capability, r.archs)), "?")
         newer = card.capability > max(archs) or card.capability[0] not in {a[0] for a in archs if a < card.capability}
-        text = "compat.arch_unsupported.toolkit_old" if newer and card.capability > min(archs) else "compat.arch_unsupported.toolkit_new"
+        text = (
+            "compat.arch_unsupported.toolkit_old"
+            if newer and card.capability > min(archs)
+            else "compat.arch_unsupported.toolkit_new"
+        )
         yield Finding(text, {**values, "first": first, "last": last}, f"CUDA {cuda}", row.source)
 
 
 def has_cuda_name(name: str) -> bool:
     """Whether a package's name says that it is for GPUs, though no table lists it."""
-    return bool(re.search(r"(?:^|[-_.])(?:cuda|cu1[0-9](?:\d|x)?|gpu|nvidia|cudf|cuml|cugraph|rapids|triton|torch|tensorrt|cutlass)(?:$|[-_.0-9])|^torch|-cuda", name))
+    return bool(
+        re.search(
+            r"(?:^|[-_.])(?:cuda|cu1[0-9](?:\d|x)?|gpu|nvidia|cudf|cuml|cugraph|rapids|triton|torch|tensorrt|cutlass)(?:$|[-_.0-9])|^torch|-cuda",
+            name,
+        )
+    )

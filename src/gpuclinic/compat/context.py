@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuclinic.compat.gpus import Card, cards_of
 from gpuclinic.compat.listings import Listing, read_listing
-from gpuclinic.compat.question import Question
 from gpuclinic.compat.versions import Numbers, numbers, two
 from gpuclinic.compat.wants import NotReadError, Wanted, parse_want
 from gpuclinic.knowledge.compat import tables
 
-_MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "x64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "arm64-sbsa": "aarch64", "sbsa": "aarch64"}
+if TYPE_CHECKING:
+    from gpuclinic.compat.question import Question
+
+_MACHINES = {
+    "x86_64": "x86_64",
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "aarch64": "aarch64",
+    "arm64": "aarch64",
+    "arm64-sbsa": "aarch64",
+    "sbsa": "aarch64",
+}
 
 
 class Context(msgspec.Struct):
@@ -120,7 +131,11 @@ def _read_want(text: str, context: Context, surroundings: dict[str, str]) -> Non
     stripped = text.strip()
     if not stripped:
         return
-    if "\n" not in stripped and not re.match(r"^(?:-|[A-Z][A-Z0-9_]+=|pip\d? |\{)", stripped) and "/" not in stripped.split("@", 1)[0]:
+    if (
+        "\n" not in stripped
+        and not re.match(r"^(?:-|[A-Z][A-Z0-9_]+=|pip\d? |\{)", stripped)
+        and "/" not in stripped.split("@", 1)[0]
+    ):
         try:
             wanted = parse_want(stripped, surroundings)
         except NotReadError:

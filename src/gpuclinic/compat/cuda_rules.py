@@ -62,7 +62,11 @@ def _without_driver(context: Context) -> Iterator[Finding]:
     package = compat_package(context)
     for card in context.cards:
         if package and card.kind == "geforce":
-            yield Finding("compat.cuda_compat_libs.geforce", {"gpu": card.label, "cuda": package, "driver": "?", "own": "?"}, "libcuda.so")
+            yield Finding(
+                "compat.cuda_compat_libs.geforce",
+                {"gpu": card.label, "cuda": package, "driver": "?", "own": "?"},
+                "libcuda.so",
+            )
 
 
 def compat_package(context: Context) -> str:
@@ -86,7 +90,9 @@ def _with_package(context: Context, own: Reach, package: str, *, named: bool) ->
     for card in context.cards:
         if card.kind == "geforce":
             found = _base(package, context.driver[0])
-            text = "driver.too_old_for_cuda.image" if found == "fails" and not named else "compat.cuda_compat_libs.geforce"
+            text = (
+                "driver.too_old_for_cuda.image" if found == "fails" and not named else "compat.cuda_compat_libs.geforce"
+            )
             return own, [Finding(text, {**values, "gpu": card.label}, "libcuda.so")]
         if card.kind in ("workstation", "") and card.kind != "data_centre":
             return own, [Finding("unknown.forward_card", {**values, "gpu": card.label}, "libcuda.so")]
@@ -122,13 +128,23 @@ def judge_cuda(context: Context, resolution: Resolution, reach: Reach) -> Iterat
         major = _major_of_name(one.name)
         if not release and major:
             release = major
-        if one.build is not None and one.build.libraries == "system" and context.cuda and numbers(context.cuda)[:1] == numbers(release)[:1]:
+        if (
+            one.build is not None
+            and one.build.libraries == "system"
+            and context.cuda
+            and numbers(context.cuda)[:1] == numbers(release)[:1]
+        ):
             release = max(release, context.cuda, key=numbers)
-        if not release or release in ("none",) or release in seen:
+        if not release or release == "none" or release in seen:
             continue
         seen.add(release)
         yield from _floor(release, one.label, context, reach)
-        if one.build is not None and one.build.libraries == "torch" and one.build.jit and not context.variables.get("TRITON_PTXAS_PATH"):
+        if (
+            one.build is not None
+            and one.build.libraries == "torch"
+            and one.build.jit
+            and not context.variables.get("TRITON_PTXAS_PATH")
+        ):
             yield from _ptxas(one.build.jit, one.label, context, reach)
     for one in resolution.chosen:
         if one.build is not None and one.build.cuda == "jit" and not context.variables.get("TRITON_PTXAS_PATH"):
@@ -151,7 +167,14 @@ def _floor(release: str, label: str, context: Context, reach: Reach) -> Iterator
         yield Finding("unknown.cuda", {"cuda": release, "package": label}, label)
         return
     floor = floor_of(row)
-    values = {"package": label, "cuda": release, "major": release.split(".")[0], "floor": floor, "driver": context.driver_text, "own": reach.cuda}
+    values = {
+        "package": label,
+        "cuda": release,
+        "major": release.split(".")[0],
+        "floor": floor,
+        "driver": context.driver_text,
+        "own": reach.cuda,
+    }
     fits = at_least(reach.driver, numbers(floor))
     if fits is False:
         yield Finding("driver.too_old_for_cuda.floor", values, label, row.source)
@@ -166,5 +189,11 @@ def _ptxas(release: str, label: str, context: Context, reach: Reach) -> Iterator
         return
     floor = floor_of(row)
     if at_least(reach.driver, numbers(floor)) is False:
-        values = {"package": label, "cuda": release, "floor": floor, "driver": context.driver_text, "own": cuda_of_driver(context.driver)}
+        values = {
+            "package": label,
+            "cuda": release,
+            "floor": floor,
+            "driver": context.driver_text,
+            "own": cuda_of_driver(context.driver),
+        }
         yield Finding("driver.too_old_for_cuda.ptxas", values, label)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gpuclinic.compat.context import Context, newest_branch
 from gpuclinic.compat.finding import Finding
 from gpuclinic.compat.versions import at_least, numbers
-from gpuclinic.knowledge.drivers import bad_pair
 from gpuclinic.knowledge.compat import Architecture, KernelRange, tables
+from gpuclinic.knowledge.drivers import bad_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,15 +54,25 @@ def _module(card: Card, context: Context) -> Iterator[Finding]:
     row = architecture_of(card)
     if row is None or not context.module or not row.module:
         return
-    values = {"gpu": card.label, "architecture": row.name, "driver": context.driver_text or "?", "module": context.module, "first": row.module_from}
+    values = {
+        "gpu": card.label,
+        "architecture": row.name,
+        "driver": context.driver_text or "?",
+        "module": context.module,
+        "first": row.module_from,
+    }
     flavour = context.module
     if flavour not in ("open", "proprietary"):
         yield Finding("unknown.module", {"module": flavour}, "module")
-    elif flavour == "proprietary" and (row.module == "open" or (card.machine == "aarch64" and card.kind == "data_centre")):
+    elif flavour == "proprietary" and (
+        row.module == "open" or (card.machine == "aarch64" and card.kind == "data_centre")
+    ):
         yield Finding("driver.unsupported_gpu.needs_open", values, card.label, row.source)
     elif flavour == "open" and row.module == "proprietary":
         yield Finding("driver.unsupported_gpu.needs_proprietary", values, card.label, row.source)
-    elif flavour == "open" and row.module_from and at_least(context.driver or (999,), numbers(row.module_from)) is False:
+    elif (
+        flavour == "open" and row.module_from and at_least(context.driver or (999,), numbers(row.module_from)) is False
+    ):
         yield Finding("driver.unsupported_gpu.no_open_yet", values, card.label, row.source)
 
 
@@ -72,7 +82,7 @@ def _kernel(context: Context) -> Iterator[Finding]:
     if not mine:
         yield Finding("unknown.kernel", {"kernel": context.kernel, "driver": context.driver_text, "to": "?"}, "kernel")
         return
-    if not context.driver or re.search(r"microsoft|wsl", context.kernel, re.I):
+    if not context.driver or re.search(r"microsoft|wsl", context.kernel, re.IGNORECASE):
         return
     named = next((row for row in tables().distributions if re.fullmatch(row.pattern, context.kernel)), None)
     if named is None and re.search(r"\.el\d", context.kernel):
@@ -82,15 +92,27 @@ def _kernel(context: Context) -> Iterator[Finding]:
     pair = bad_pair(".".join(map(str, context.driver)), ".".join(map(str, mine)))
     row = kernel_row(context.driver)
     if pair is not None:
-        yield Finding("driver.kernel_mismatch.pair", {**values, "fixed": pair.fixed_in, "what": pair.what_en, "what_zh": pair.what_zh}, "kernel", pair.source)
+        yield Finding(
+            "driver.kernel_mismatch.pair",
+            {**values, "fixed": pair.fixed_in, "what": pair.what_en, "what_zh": pair.what_zh},
+            "kernel",
+            pair.source,
+        )
     elif row is None:
         yield Finding("unknown.kernel", {**values, "to": "?"}, "kernel")
     elif row.fails_from and mine >= numbers(row.fails_from):
-        yield Finding("driver.kernel_mismatch.too_new", {**values, "from": row.fails_from, "fixed": row.fixed_in or "?"}, "kernel", row.source)
+        yield Finding(
+            "driver.kernel_mismatch.too_new",
+            {**values, "from": row.fails_from, "fixed": row.fixed_in or "?"},
+            "kernel",
+            row.source,
+        )
     elif row.builds_to and mine[:2] > numbers(row.builds_to)[:2]:
         yield Finding("unknown.kernel", {**values, "to": row.builds_to}, "kernel")
 
 
 def kernel_row(driver: tuple[int, ...]) -> KernelRange | None:
     """The row of a driver."""
-    return next((row for row in tables().kernels if numbers(row.driver_from) <= driver < numbers(row.driver_below)), None)
+    return next(
+        (row for row in tables().kernels if numbers(row.driver_from) <= driver < numbers(row.driver_below)), None
+    )

@@ -54,13 +54,15 @@ def cards_of(text: str) -> tuple[list[Card], list[str]]:
 
 def card_of(text: str) -> Card | None:
     """One GPU; None where no table knows it."""
-    plain = re.sub(r"^\s*(?:gpu\s*\d+\s*:\s*|[1-9]\d{0,3}\s*[x×*]\s*)", "", text.strip(), flags=re.I)
-    plain = re.sub(r"\s*(?:\(uuid:.*|(?<![a-z])[x×*]\s*\d{1,4})\s*$", "", plain, flags=re.I)
-    direct = capability(re.sub(r"^(?:cuda\s+)?(?:compute[_ ]?cap(?:ability)?|capability|cc)\s*[:=]?\s*", "", plain, flags=re.I))
+    plain = re.sub(r"^\s*(?:gpu\s*\d+\s*:\s*|[1-9]\d{0,3}\s*[x×*]\s*)", "", text.strip(), flags=re.IGNORECASE)
+    plain = re.sub(r"\s*(?:\(uuid:.*|(?<![a-z])[x×*]\s*\d{1,4})\s*$", "", plain, flags=re.IGNORECASE)
+    direct = capability(
+        re.sub(r"^(?:cuda\s+)?(?:compute[_ ]?cap(?:ability)?|capability|cc)\s*[:=]?\s*", "", plain, flags=re.IGNORECASE)
+    )
     if direct is not None:
         known = any(numbers(row.capability) == direct for row in tables().architectures)
         return Card(text.strip(), direct, "", "", "") if known else None
-    device = re.search(r"(?:10de:|0x)([0-9a-f]{4})(?:10de)?\b|^([0-9a-f]{4})$", plain, re.I)
+    device = re.search(r"(?:10de:|0x)([0-9a-f]{4})(?:10de)?\b|^([0-9a-f]{4})$", plain, re.IGNORECASE)
     if device and not re.fullmatch(r"\d0[5-9]0", plain):
         named = _pci().get((device[1] or device[2]).upper())
         if named:
@@ -99,7 +101,9 @@ def normal(name: str) -> str:
     text = re.sub(r"(?<=\d)(ti|super)\b", r" \1", text)
     text = re.sub(r"\b(\d0[5-9]0) ?d\b", r"\1 d", text)
     text = re.sub(r"\bgrid (v100|a100|t4|p40|p4|m60|a10|a40)\w*( \d+[abcq])?$", r"\1", text)
-    text = re.sub(r"\b(a100|a10|a16|a2|a30|a40|l4|l40|l40s|h100|h100l|h200|t4|v100\w?|p40|rtx ?\w+) \d+[abcq]$", r"\1", text)
+    text = re.sub(
+        r"\b(a100|a10|a16|a2|a30|a40|l4|l40|l40s|h100|h100l|h200|t4|v100\w?|p40|rtx ?\w+) \d+[abcq]$", r"\1", text
+    )
     text = _NOISE.sub(" ", text)
     text = re.sub(r"\bh100l?\b", "h100", text)
     return re.sub(r"\s+", " ", text).strip()

@@ -85,7 +85,11 @@ def _with_torch(torch: Chosen, family: list[Chosen], others: list[Chosen], judge
             if row.cuda == "none":
                 continue
             first = f"torch=={release}" + ("" if machine in row.default.split() else f"+{row.variant}")
-            kin = [f"{one.name}=={v}{'' if machine in row.default.split() else '+' + row.variant}" for one in family if (v := _paired(one.name, release))]
+            kin = [
+                f"{one.name}=={v}{'' if machine in row.default.split() else '+' + row.variant}"
+                for one in family
+                if (v := _paired(one.name, release))
+            ]
             if len(kin) < len([one for one in family if one.name != "torchtext"]):
                 continue
             yield [first, *kin, *[_loosened(one, judged) for one in others]]
@@ -111,7 +115,9 @@ def _paired(name: str, torch: str) -> str:
 def _loosened(one: Chosen, judged: Judged) -> str:
     """A package whose own version is at fault is asked for without it."""
     extras = f"[{','.join(sorted(one.wanted.extras))}]" if one.wanted is not None and one.wanted.extras else ""
-    at_fault = any(one.label == f.subject for f in judged.problems) or any(f.values.get("other") == one.label for f in judged.problems)
+    at_fault = any(one.label == f.subject for f in judged.problems) or any(
+        f.values.get("other") == one.label for f in judged.problems
+    )
     return f"{one.name}{extras}" if at_fault or (one.wanted is not None and one.wanted.wheel) else _as_asked(one)
 
 
@@ -139,8 +145,6 @@ def _thinned(releases: list[str]) -> list[str]:
             seen.add(minor)
             kept.append(release)
     return kept
-
-
 
 
 def _without_torch(names: list[Chosen], judged: Judged) -> Iterator[list[str]]:
@@ -178,5 +182,3 @@ def _line(wants: list[str]) -> str:
 def _quoted(text: str) -> str:
     safe = text.replace("'", "")
     return f"'{safe}'" if any(c in safe for c in "[]<>!;*& ") else safe
-
-

@@ -9,13 +9,14 @@ import msgspec
 
 from gpuclinic.compat.arch_rules import has_cuda_name, judge_arch
 from gpuclinic.compat.context import Context, context_of
-from gpuclinic.compat.cuda_rules import judge_cuda, reach_of
+from gpuclinic.compat.cuda_rules import cuda_row, floor_of, judge_cuda, reach_of
 from gpuclinic.compat.driver_rules import judge_driver
 from gpuclinic.compat.finding import Finding
 from gpuclinic.compat.library_rules import judge_libraries
 from gpuclinic.compat.package_rules import judge_packages
 from gpuclinic.compat.question import Answer, Problem, Question
 from gpuclinic.compat.resolve import Chosen, Resolution, builds_of, resolve, wheels_of
+from gpuclinic.compat.versions import numbers
 from gpuclinic.knowledge.compat import tables
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def decide(question: Question) -> Judged:
     findings = list(_findings(context, resolution))
     problems = _unique([f for f in findings if not f.unknown])
     unknown = _unique([f for f in findings if f.unknown])
-    problems.sort(key=lambda f: (int(_row(f).get("rank", 50)), 0))
+    problems.sort(key=lambda f: int(_row(f).get("rank", 50)))
     verdict = "fails" if problems else "unknown" if unknown else "works"
     return Judged(verdict, problems, unknown, context, resolution)
 
@@ -144,4 +145,30 @@ def _notes(judged: Judged, lang: str) -> list[str]:
     ]  # fmt: skip
     if unheard and judged.verdict != "unknown":
         notes.append(_said(Finding("unknown.package", {"package": ", ".join(unheard)[:200]}), "why", lang))
-    return notes
+    return [*notes, *_not_given(judged, lang)]
+
+
+def _not_given(judged: Judged, lang: str) -> Iterator[str]:
+    """What was not said is not judged; what it would have to be is."""
+    context = judged.context
+    builds = [one for one in judged.resolution.chosen if one.build is not None and one.build.cuda != "none"]
+    if judged.verdict != "works":
+        return
+    if not context.driver:
+        rows = [(one, row) for one in builds if (row := cuda_row(one.cuda)) is not None]
+        if rows:
+            one, row = max(rows, key=lambda pair: numbers(floor_of(pair[1])))
+            yield _said(
+                Finding("note.driver", {"package": one.label, "cuda": row.release, "floor": floor_of(row)}), "why", lang
+            )
+    if not context.cards and not context.unknown_gpus:
+        for one in builds:
+            build = one.build
+            if build is None or not (build.sass or build.lowest):
+                continue
+            sass = (
+                ", ".join("sm_" + token.replace(".", "") for token in build.sass.split())
+                or f"sm_{build.lowest.replace('.', '')} …"
+            )
+            yield _said(Finding("note.gpu", {"package": one.label, "sass": sass}), "why", lang)
+            return

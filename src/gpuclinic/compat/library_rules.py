@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.compat.finding import Finding
-from gpuclinic.compat.resolve import TORCH_FAMILY, Chosen, Resolution
+from gpuclinic.compat.resolve import TORCH_FAMILY, Chosen, Resolution, uses_wheels
 from gpuclinic.compat.versions import numbers, satisfies, two
 from gpuclinic.knowledge.compat import tables
 
@@ -36,10 +36,12 @@ def _brings_own(one: Chosen, resolution: Resolution) -> bool:
     if one.name.startswith("jax-cuda"):
         jax = resolution.get("jax")
         asked = jax.wanted.extras if jax is not None and jax.wanted is not None else extras
-        return bool(asked) and not any(e.endswith("-local") or e.endswith("_local") for e in asked)
+        return bool(asked) and not any(e.endswith(("-local", "_local")) for e in asked)
     if one.name == "jaxlib":
         jax = resolution.get("jax")
-        return jax is not None and jax.wanted is not None and any(e.endswith(("-pip", "_pip")) for e in jax.wanted.extras)
+        return (
+            jax is not None and jax.wanted is not None and any(e.endswith(("-pip", "_pip")) for e in jax.wanted.extras)
+        )
     return False
 
 
@@ -67,8 +69,20 @@ def _system(one: Chosen, context: Context, resolution: Resolution) -> Iterator[F
     if build is None or build.libraries != "system" or _brings_own(one, resolution):
         return
     toolkit, cudnn = toolkit_of(context, resolution), cudnn_of(context, resolution)
-    values = {"package": one.label, "toolkit": toolkit, "cudnn": cudnn, "asks": build.toolkit, "asks_cudnn": build.cudnn, "cuda": build.cuda}
-    if toolkit and build.toolkit and not satisfies(toolkit, build.toolkit) and not _torch_brings(toolkit, build.toolkit, resolution):
+    values = {
+        "package": one.label,
+        "toolkit": toolkit,
+        "cudnn": cudnn,
+        "asks": build.toolkit,
+        "asks_cudnn": build.cudnn,
+        "cuda": build.cuda,
+    }
+    if (
+        toolkit
+        and build.toolkit
+        and not satisfies(toolkit, build.toolkit)
+        and not _torch_brings(toolkit, build.toolkit, resolution)
+    ):
         yield Finding("compat.framework_cuda.toolkit", values, one.label, build.source)
     if cudnn and build.cudnn and not satisfies(cudnn, build.cudnn):
         yield Finding("compat.cudnn.system", values, one.label, build.source)
@@ -87,7 +101,12 @@ def _cudnn_arch(cudnn: str, context: Context) -> Iterator[Finding]:
     row = next((r for r in tables().cudnn if satisfies(cudnn, r.versions)), None)
     for card in context.cards:
         if row is not None and row.lowest and card.capability < numbers(row.lowest):
-            yield Finding("compat.cudnn.arch", {"cudnn": cudnn, "gpu": card.label, "cc": card.cc, "lowest": row.lowest}, f"cuDNN {cudnn}", row.source)
+            yield Finding(
+                "compat.cudnn.arch",
+                {"cudnn": cudnn, "gpu": card.label, "cc": card.cc, "lowest": row.lowest},
+                f"cuDNN {cudnn}",
+                row.source,
+            )
 
 
 def _cudnn_alone(context: Context) -> Iterator[Finding]:
@@ -98,7 +117,13 @@ def _cudnn_alone(context: Context) -> Iterator[Finding]:
 def _with_torch(one: Chosen, context: Context, resolution: Resolution) -> Iterator[Finding]:
     """bitsandbytes and its kin have a library for each CUDA release of torch."""
     torch = resolution.get("torch")
-    if torch is None or one.build is None or not one.build.with_cuda or not numbers(torch.cuda) or context.variables.get("BNB_CUDA_VERSION"):
+    if (
+        torch is None
+        or one.build is None
+        or not one.build.with_cuda
+        or not numbers(torch.cuda)
+        or context.variables.get("BNB_CUDA_VERSION")
+    ):
         return
     if not satisfies(torch.cuda, one.build.with_cuda):
         values = {"package": one.label, "torch": torch.label, "cuda": torch.cuda, "asks": one.build.with_cuda}
@@ -108,11 +133,21 @@ def _with_torch(one: Chosen, context: Context, resolution: Resolution) -> Iterat
 def _compiled_here(one: Chosen, context: Context, resolution: Resolution) -> Iterator[Finding]:
     """What nvcc compiles for torch must be of torch's CUDA major."""
     torch = resolution.get("torch")
-    if one.build is None or not one.build.needs.startswith("source") or (one.wanted is not None and (one.wanted.wheel or one.wanted.local)):
+    if (
+        one.build is None
+        or not one.build.needs.startswith("source")
+        or (one.wanted is not None and (one.wanted.wheel or one.wanted.local))
+    ):
         return
     if not context.cuda:
         return
-    values = {"package": one.label, "toolkit": context.cuda, "asks": one.build.toolkit, "torch": torch.label if torch else "", "cuda": torch.cuda if torch else ""}
+    values = {
+        "package": one.label,
+        "toolkit": context.cuda,
+        "asks": one.build.toolkit,
+        "torch": torch.label if torch else "",
+        "cuda": torch.cuda if torch else "",
+    }
     if torch is not None and numbers(torch.cuda) and numbers(torch.cuda)[0] != numbers(context.cuda)[0]:
         yield Finding("compat.framework_cuda.nvcc", values, one.label, one.build.source)
     elif one.build.toolkit and not satisfies(context.cuda, one.build.toolkit):
@@ -132,8 +167,14 @@ def _one_major(context: Context, resolution: Resolution) -> Iterator[Finding]:
         if one is torch or one.name in TORCH_FAMILY or not numbers(one.cuda) or numbers(one.cuda)[0] == major:
             continue
         libraries = one.build.libraries if one.build is not None else "torch"
-        if libraries == "own" or (libraries == "system" and (_brings_own(one, resolution) or numbers(context.cuda)[:1] == numbers(one.cuda)[:1])):
+        if libraries == "own":
             continue
+        if libraries == "system":
+            brought = _brings_own(one, resolution)
+            if (brought and not uses_wheels(torch)) or (
+                not brought and numbers(context.cuda)[:1] == numbers(one.cuda)[:1]
+            ):
+                continue  # else two CUDA majors of NVIDIA's wheels write into one folder
         if re.match(r"nvidia-|cuda-", one.name):
             continue
         values = {"package": one.label, "cuda": one.cuda, "torch": torch.label, "torch_cuda": torch.cuda}
@@ -158,7 +199,12 @@ def _majors_without_torch(context: Context, resolution: Resolution) -> Iterator[
     """Two packages that both look for the system's CUDA, of two majors."""
     held: Chosen | None = None
     for one in resolution.chosen:
-        if one.build is None or one.build.libraries != "system" or not numbers(one.cuda) or _brings_own(one, resolution):
+        if (
+            one.build is None
+            or one.build.libraries != "system"
+            or not numbers(one.cuda)
+            or _brings_own(one, resolution)
+        ):
             continue
         if held is None:
             held = one
@@ -175,7 +221,7 @@ def _search_path(context: Context, resolution: Resolution) -> Iterator[Finding]:
     if any(re.search(r"/stubs/?$", p) for p in parts):
         yield Finding("compat.cuda_compat_libs.stubs", {"path": next(p for p in parts if "/stubs" in p)}, "libcuda.so")
     for path in parts:
-        if re.search(r"/(?:compat|stubs)(?:/|$)", path) or not re.search(r"cuda|cudnn", path, re.I):
+        if re.search(r"/(?:compat|stubs)(?:/|$)", path) or not re.search(r"cuda|cudnn", path, re.IGNORECASE):
             continue
         release = re.search(r"cuda[-_]?(\d+\.\d+)", path)
         toolkit = release[1] if release else context.cuda if re.search(r"/cuda(?:/|$)", path) else ""
@@ -187,7 +233,14 @@ def _shadow(one: Chosen, path: str, toolkit: str, context: Context, resolution: 
     mine = numbers(one.cuda)
     if one.name not in ("torch", "tensorflow") and not one.name.startswith("jax-cuda"):
         return
-    values = {"package": one.label, "path": path, "toolkit": toolkit, "cuda": one.cuda, "cudnn": context.cudnn, "bundled": _bundled_cudnn(one, resolution)}
+    values = {
+        "package": one.label,
+        "path": path,
+        "toolkit": toolkit,
+        "cuda": one.cuda,
+        "cudnn": context.cudnn,
+        "bundled": _bundled_cudnn(one, resolution),
+    }
     theirs = numbers(toolkit)
     if mine and theirs and mine[0] == theirs[0] == 12 and theirs < mine:
         yield Finding("compat.framework_cuda.shadowed", values, one.label)

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from gpuclinic.compat.wants import MOST_LENGTH, NotReadError, Wanted, conda_package, cuda_tag, parse_want
 from gpuclinic.compat.versions import cuda_of_tag, two
+from gpuclinic.compat.wants import MOST_LENGTH, NotReadError, Wanted, conda_package, cuda_tag, parse_want
 
 MOST_LINES = 20_000
 _VARIABLE = re.compile(r"^(?:ENV\s+|export\s+|-?\s*)?\"?([A-Z][A-Z0-9_]{2,80})=(?!=)(.*?)\"?,?$")
-_BLOCK = re.compile(r"^name\s*=\s*\"([^\"]+)\"\s*$\n(?:^\s*$\n)?^version\s*=\s*\"([^\"]+)\"", re.M)
+_BLOCK = re.compile(r"^name\s*=\s*\"([^\"]+)\"\s*$\n(?:^\s*$\n)?^version\s*=\s*\"([^\"]+)\"", re.MULTILINE)
 _INDEX = re.compile(r"^(?:--extra-index-url|--index-url|-i|--find-links|-f)[= ]\s*(\S+)")
 _WHEEL_INDEX = re.compile(r"/whl/(?:nightly/|test/)?(cu\d{2,4}|cpu|rocm[\d.]+)\b")
 
@@ -61,7 +61,11 @@ def _line(raw: str, found: Listing, surroundings: dict[str, str]) -> None:
     for option in re.findall(r"\s(?:--extra-index-url|--index-url|-i)[= ]\s*(\S+)", line):
         tag = _WHEEL_INDEX.search(option)
         found.index = tag[1] if tag else found.index
-    line = re.sub(r"\s--?(?:extra-index-url|index-url|hash|i|no-deps|find-links|f|no-build-isolation|pre|upgrade|U)\b(?:[= ]\S+)?", "", line).strip()
+    line = re.sub(
+        r"\s--?(?:extra-index-url|index-url|hash|i|no-deps|find-links|f|no-build-isolation|pre|upgrade|U)\b(?:[= ]\S+)?",
+        "",
+        line,
+    ).strip()
     line = re.sub(r"^(?:uv\s+|python3?\s+-m\s+)?pip3?\s+install\s+", "", line)
     variable = _VARIABLE.match(line)
     if variable:
@@ -75,9 +79,19 @@ def _line(raw: str, found: Listing, surroundings: dict[str, str]) -> None:
             found.not_read.append(line)
         return
     line = re.sub(r"^-\s+(?!e\b)", "", line)
-    if not line or line.startswith(("#", "--", "-r", "-c", "-e .", "[", "{", "<")) or line.endswith(":") or set(line) <= set("-= "):
+    if re.match(r"(?:-e|--editable)[= ]\s*(?:\.|/|file:)|(?:-r|-c|--requirement|--constraint)[= ]", line):
+        found.not_read.append(line[:200])  # another file, or a folder: not followed
         return
-    if re.match(r"(?:name|prefix|channels|dependencies|python):", line, re.I) or re.match(r"Package\s+Version|Name\s+Version", line, re.I):
+    if (
+        not line
+        or line.startswith(("#", "--", "-r", "-c", "-e .", "[", "{", "<"))
+        or line.endswith(":")
+        or set(line) <= set("-= ")
+    ):
+        return
+    if re.match(r"(?:name|prefix|channels|dependencies|python):", line, re.IGNORECASE) or re.match(
+        r"Package\s+Version|Name\s+Version", line, re.IGNORECASE
+    ):
         return
     table = re.match(r"^([A-Za-z0-9][\w.-]*)\s+(\d[\w.+!]*)(?:\s+(\S+))?(?:\s+\S+)?$", line)
     if table:

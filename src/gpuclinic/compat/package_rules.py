@@ -52,7 +52,12 @@ def _exists(one: Chosen, context: Context) -> Iterator[Finding]:
             yield Finding("unknown.build", values, one.label)
         return
     rows = wheels_of(one.name)
-    if rows and one.wheel is None and one.release and not (one.wanted is not None and (one.wanted.wheel or one.wanted.conda)):
+    if (
+        rows
+        and one.wheel is None
+        and one.release
+        and not (one.wanted is not None and (one.wanted.wheel or one.wanted.conda))
+    ):
         parsed, last = version(one.release), version(rows[-1].version)
         if parsed is None or last is None or parsed > last:
             yield Finding("unknown.version", values, one.label)
@@ -74,15 +79,28 @@ def _python(one: Chosen, context: Context) -> Iterator[Finding]:
         if context.python and want.pythons and not has_python(" ".join(want.pythons), context.python):
             yield Finding("compat.python.tag", {**values, "has": " ".join(want.pythons)}, one.label)
         return
-    if one.wheel is None or (want is not None and (want.conda or want.source)) or (context.installed and want is not None):
+    if (
+        one.wheel is None
+        or (want is not None and (want.conda or want.source))
+        or (context.installed and want is not None)
+    ):
         return
     pythons = offered(one.wheel, context.machine)
-    if one.build is not None and context.machine == "aarch64" and one.variant and context.machine in one.build.machines.split():
+    if (
+        one.build is not None
+        and context.machine == "aarch64"
+        and one.variant
+        and context.machine in one.build.machines.split()
+    ):
         pythons = one.wheel.x86_64  # builds of another index: for the same Pythons
     if not pythons and (one.wheel.x86_64 or one.wheel.aarch64):
         yield Finding("compat.python.machine", values, one.label)
-    elif context.python and not (has_python(pythons, context.python) and accepts_python(one.wheel, context.python, context.python_full)):
-        yield Finding("compat.python.none", {**values, "has": pythons, "requires": one.wheel.requires_python or "-"}, one.label)
+    elif context.python and not (
+        has_python(pythons, context.python) and accepts_python(one.wheel, context.python, context.python_full)
+    ):
+        yield Finding(
+            "compat.python.none", {**values, "has": pythons, "requires": one.wheel.requires_python or "-"}, one.label
+        )
 
 
 def _glibc(one: Chosen, context: Context) -> Iterator[Finding]:
@@ -93,7 +111,11 @@ def _glibc(one: Chosen, context: Context) -> Iterator[Finding]:
         floor = one.wanted.glibc
     elif one.wheel is not None and not (one.wanted is not None and one.wanted.conda):
         floor = one.wheel.glibc_aarch64 if context.machine == "aarch64" else one.wheel.glibc_x86_64
-    needs = re.search(r"glibc=(\S+)", one.build.needs) if one.build is not None and one.wanted is not None and one.wanted.wheel else None
+    needs = (
+        re.search(r"glibc=(\S+)", one.build.needs)
+        if one.build is not None and one.wanted is not None and one.wanted.wheel
+        else None
+    )
     floor = max(filter(None, (floor, needs[1] if needs else "")), key=numbers, default="")
     if floor and context.glibc < numbers(floor):
         values = {"package": one.label, "floor": floor, "glibc": ".".join(map(str, context.glibc))}
@@ -117,19 +139,33 @@ def _cpu_only(context: Context, resolution: Resolution) -> Iterator[Finding]:
             jax_gpu = any(c.name.startswith("jax-cuda") for c in resolution.chosen)
             if context.gpu_wanted and not jax_gpu:
                 yield Finding("compat.cpu_only_build.jax", values, one.label)
-        elif one.name in TORCH_FAMILY and (one.variant == "cpu" or (one.build is not None and one.build.variant == "cpu")):
+        elif one.name in TORCH_FAMILY and (
+            one.variant == "cpu" or (one.build is not None and one.build.variant == "cpu")
+        ):
             explicit = one.variant == "cpu" or context.machine_given or context.gpu_wanted
             if explicit and one.name == "torch":
                 text = "compat.cpu_only_build.explicit" if one.variant == "cpu" else "compat.cpu_only_build.default"
                 yield Finding(text, values, one.label, one.build.source if one.build is not None else "")
-        elif one.name not in TORCH_FAMILY and (context.gpu_wanted or context.cuda or (context.machine_given and context.machine == "aarch64")):
-            yield Finding("compat.cpu_only_build.package", values, one.label, one.build.source if one.build is not None else "")
+        elif one.name not in TORCH_FAMILY and (
+            context.gpu_wanted or context.cuda or (context.machine_given and context.machine == "aarch64")
+        ):
+            yield Finding(
+                "compat.cpu_only_build.package", values, one.label, one.build.source if one.build is not None else ""
+            )
     jax = resolution.get("jax")
-    if jax is not None and context.gpu_wanted and not any(c.name.startswith("jax-cuda") or c.name == "jaxlib" for c in resolution.chosen):
+    if (
+        jax is not None
+        and context.gpu_wanted
+        and not any(c.name.startswith("jax-cuda") or c.name == "jaxlib" for c in resolution.chosen)
+    ):
         yield Finding("compat.cpu_only_build.jax", {"package": jax.label, "machine": context.machine}, jax.label)
 
 
-_ABOUT = [(r"nvidia-cudnn", "compat.cudnn.pins"), (r"nvidia-nccl", "compat.nccl_version.pins"), (r"nvidia-|cuda-", "compat.framework_cuda.pins")]
+_ABOUT = [
+    (r"nvidia-cudnn", "compat.cudnn.pins"),
+    (r"nvidia-nccl", "compat.nccl_version.pins"),
+    (r"nvidia-|cuda-", "compat.framework_cuda.pins"),
+]
 
 
 def _pins(context: Context, resolution: Resolution) -> Iterator[Finding]:
@@ -175,7 +211,12 @@ def _both_pin(resolution: Resolution, present: dict[str, Chosen]) -> Iterator[Fi
     demands: dict[str, list[tuple[Chosen, str]]] = {}
     for one, pin in resolution.pins:
         found = requirement(pin.requires)
-        if found is not None and found.specifier and canonicalize_name(found.name) not in present and pin.reason == "metadata":
+        if (
+            found is not None
+            and found.specifier
+            and canonicalize_name(found.name) not in present
+            and pin.reason == "metadata"
+        ):
             demands.setdefault(canonicalize_name(found.name), []).append((one, str(found.specifier)))
     for name, rows in demands.items():
         if not re.match(r"nvidia-(cudnn|nccl|cublas)|triton$|jaxlib$|torch$", name):
@@ -207,8 +248,12 @@ def _shared_folders(resolution: Resolution) -> Iterator[Finding]:
     for one in resolution.chosen:
         found = re.fullmatch(r"nvidia-([a-z-]+?)-cu(\d\d)", one.name)
         if found and found[2] != major:
-            text = {"nccl": "compat.nccl_version.folder", "cudnn": "compat.cudnn.folder"}.get(found[1], "compat.framework_cuda.folder")
-            yield Finding(text, {"package": one.label, "torch": torch.label, "major": major, "library": found[1]}, one.label)
+            text = {"nccl": "compat.nccl_version.folder", "cudnn": "compat.cudnn.folder"}.get(
+                found[1], "compat.framework_cuda.folder"
+            )
+            yield Finding(
+                text, {"package": one.label, "torch": torch.label, "major": major, "library": found[1]}, one.label
+            )
 
 
 def torch_abi(torch: Chosen) -> str:
@@ -220,7 +265,11 @@ def torch_abi(torch: Chosen) -> str:
         return "new"
     if release[:2] == (2, 6):
         tag = torch.build.variant if torch.build is not None else torch.variant
-        return "new" if tag in ("cu126", "cpu") or (torch.build is not None and torch.build.machines == "aarch64") else "old"
+        return (
+            "new"
+            if tag in ("cu126", "cpu") or (torch.build is not None and torch.build.machines == "aarch64")
+            else "old"
+        )
     return "old" if release else ""
 
 
@@ -234,7 +283,13 @@ def _abi(resolution: Resolution) -> Iterator[Finding]:
         if want is None or one is torch:
             continue
         built = want.built_for
-        values = {"package": one.label, "torch": torch.label, "built_torch": built.torch, "built_abi": built.abi, "abi": torch_abi(torch)}
+        values = {
+            "package": one.label,
+            "torch": torch.label,
+            "built_torch": built.torch,
+            "built_abi": built.abi,
+            "abi": torch_abi(torch),
+        }
         if built.torch and numbers(built.torch)[:2] != numbers(torch.release)[:2]:
             yield Finding("compat.abi.extension", values, one.label)
         elif built.abi and torch_abi(torch) and built.abi != torch_abi(torch):

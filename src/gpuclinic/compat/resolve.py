@@ -165,7 +165,20 @@ def _pins_of(one: Chosen) -> tuple[Pin, ...]:
     pins = pins_of(one.name, one.release, one.extras)
     if one.name == "torch" and one.build is not None and one.variant:  # other builds pin other libraries
         pins = tuple(pin for pin in pins if not re.match(r"(?:nvidia|cuda)-", pin.requires))
+        if uses_wheels(one) and one.build.cudnn:
+            asks = f"nvidia-cudnn-cu{numbers(one.build.cuda)[0]}=={one.build.cudnn}"
+            pins += (Pin("torch", "", "", asks, "metadata", one.build.source),)
     return pins
+
+
+def uses_wheels(torch: Chosen) -> bool:
+    """Whether a torch build loads NVIDIA's wheels: the default ones since 1.13, those for CUDA 12 since 2.1, all since 2.3."""
+    release, cuda = numbers(torch.release), numbers(torch.cuda)
+    if torch.wanted is not None and torch.wanted.conda:
+        return False
+    return bool(cuda) and (
+        release >= (2, 3) or (release >= (2, 1) and cuda[0] >= 12) or (not torch.variant and release >= (1, 13))
+    )
 
 
 def _joined(wanted: list[Wanted]) -> list[Wanted]:
@@ -179,7 +192,9 @@ def _joined(wanted: list[Wanted]) -> list[Wanted]:
             found[want.name] = msgspec.structs.replace(want, extras=want.extras | held.extras)
         else:
             spec = ",".join(s for s in (held.spec, want.spec) if s)
-            found[want.name] = msgspec.structs.replace(held, spec=spec, extras=held.extras | want.extras, local=held.local or want.local)
+            found[want.name] = msgspec.structs.replace(
+                held, spec=spec, extras=held.extras | want.extras, local=held.local or want.local
+            )
     return list(found.values())
 
 
@@ -197,7 +212,9 @@ def _choose(want: Wanted, context: Context, others: list[Chosen]) -> Chosen:
     release = newest(want.name, agreed or fitting, context)
     if not release and not wheels_of(want.name):
         row = next((b for b in reversed(builds_of(want.name)) if not b.variant), None)
-        return Chosen(want.name, "", variant, want, missing="" if row is not None and row.needs == "source" else "unknown.version")
+        return Chosen(
+            want.name, "", variant, want, missing="" if row is not None and row.needs == "source" else "unknown.version"
+        )
     return Chosen(want.name, release, variant, want, missing="" if release else "unknown.version")
 
 
@@ -221,7 +238,9 @@ def newest(name: str, releases: list[str], context: Context) -> str:
             continue
         pythons = offered(row, context.machine)
         glibc = row.glibc_aarch64 if context.machine == "aarch64" else row.glibc_x86_64
-        if context.python and not (has_python(pythons, context.python) and accepts_python(row, context.python, context.python_full)):
+        if context.python and not (
+            has_python(pythons, context.python) and accepts_python(row, context.python, context.python_full)
+        ):
             continue
         if pythons and not (context.glibc and glibc and context.glibc < numbers(glibc)):
             return release
@@ -292,11 +311,19 @@ def _imply_jax(one: Chosen, chosen: dict[str, Chosen], context: Context) -> None
         return
     major = re.match(r"cuda(\d\d)?", extra)
     if (major and major[1] == "11") or not satisfies(one.release, ">=0.4.22"):
-        variant = "cuda11.cudnn86" if not major or major[1] in (None, "11") else "cuda12.cudnn88" if not satisfies(one.release, ">=0.4.13") else "cuda12.cudnn89"
+        variant = (
+            "cuda11.cudnn86"
+            if not major or major[1] in (None, "11")
+            else "cuda12.cudnn88"
+            if not satisfies(one.release, ">=0.4.13")
+            else "cuda12.cudnn89"
+        )
         chosen.setdefault("jaxlib", Chosen("jaxlib", one.release, variant, None, implied_by="jax"))
         return
     name = f"jax-cuda{major[1] if major and major[1] else '12'}-plugin"
-    fitting = [w.version for w in wheels_of(name) if satisfies(w.version, f"=={one.release}") or w.version == one.release]
+    fitting = [
+        w.version for w in wheels_of(name) if satisfies(w.version, f"=={one.release}") or w.version == one.release
+    ]
     if not fitting:
         fitting = [w.version for w in wheels_of(name) if satisfies(w.version, f"<={one.release}")]
         fitting = sorted(fitting, key=lambda text: version(text) or version("0"))[-1:]  # type: ignore[arg-type,return-value]
@@ -309,7 +336,9 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
     """Finds the row of the build and of the wheel."""
     if one.missing:
         return
-    one.wheel = next((w for w in wheels_of(one.name) if w.version == one.release or version(w.version) == version(one.release)), None)
+    one.wheel = next(
+        (w for w in wheels_of(one.name) if w.version == one.release or version(w.version) == version(one.release)), None
+    )
     if one.name in ("torchvision", "torchaudio"):
         return
     rows = [b for b in builds_of(one.name) if not one.release or satisfies(one.release, b.versions)]
@@ -325,7 +354,9 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
         mine = [b for b in rows if machine in b.default.split()]
     if mine:
         one.build = mine[0] if one.release else mine[-1]
-        if one.build.variant in ("cpu", "rocm") or (not one.variant and one.name == "torch" and one.wanted is not None and one.wanted.conda):
+        if one.build.variant in ("cpu", "rocm") or (
+            not one.variant and one.name == "torch" and one.wanted is not None and one.wanted.conda
+        ):
             one.variant = one.variant or (one.build.variant if one.wanted is not None and one.wanted.conda else "")
     elif builds_of(one.name):
         one.missing = "unknown.build"
@@ -371,6 +402,13 @@ def _family_cuda(one: Chosen, context: Context) -> str:
         found = requirement(pin.requires)
         if found is not None and found.name == "torch":
             release = next((s.version for s in found.specifier if s.operator == "=="), "")
-            row = next((b for b in builds_of("torch") if context.machine in b.default.split() and release and satisfies(release, b.versions)), None)
+            row = next(
+                (
+                    b
+                    for b in builds_of("torch")
+                    if context.machine in b.default.split() and release and satisfies(release, b.versions)
+                ),
+                None,
+            )
             return row.cuda if row else ""
     return ""

@@ -76,8 +76,8 @@ def cuda_of_tag(tag: str) -> str | None:
 
 def capability(text: str) -> Numbers | None:
     """ "8.6", "sm_86", "compute_90a", "12.0f" -> (8, 6); None where it is none."""
-    found = re.fullmatch(r"(?:sm|compute|cc)?[_ ]?(\d{1,2})\.(\d)[af]?", text, re.I)
+    found = re.fullmatch(r"(?:sm|compute|cc)?[_ ]?(\d{1,2})\.(\d)[af]?", text, re.IGNORECASE)
     if found:
         return int(found[1]), int(found[2])
-    found = re.fullmatch(r"(?:sm|compute|cc)[_ ]?(\d{1,2})(\d)[af]?", text, re.I)
+    found = re.fullmatch(r"(?:sm|compute|cc)[_ ]?(\d{1,2})(\d)[af]?", text, re.IGNORECASE)
     return (int(found[1]), int(found[2])) if found else None

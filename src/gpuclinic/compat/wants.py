@@ -13,7 +13,13 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from gpuclinic.compat.versions import cuda_of_tag, two, version
 
 MOST_LENGTH = 2_000
-_CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch", "libtorch": "torch", "py-xgboost": "xgboost"}
+_CONDA_NAMES = {
+    "pytorch": "torch",
+    "pytorch-gpu": "torch",
+    "pytorch-cpu": "torch",
+    "libtorch": "torch",
+    "py-xgboost": "xgboost",
+}
 _SPEC = re.compile(r"^(?:[\w.-]+::)?([A-Za-z0-9][\w.-]*)\s*=\s*([\w.*+!]+)(?:=([\w.*]+))?$")
 
 
@@ -56,7 +62,7 @@ def parse_want(text: str, surroundings: dict[str, str]) -> Wanted:
     """One requirement, wheel file, URL or conda spec. surroundings: for markers (python_version, platform_machine ...)."""
     text = text.strip()[:MOST_LENGTH]
     text = re.sub(r"\s+--?hash[= ].*$|\s+;?\s*#.*$|\s*\\$", "", text)
-    if re.search(r"\.whl(?:[#?\s].*)?$", text, re.I):
+    if re.search(r"\.whl(?:[#?\s].*)?$", text, re.IGNORECASE):
         return _wheel(text)
     if text.startswith(("git+", "hg+", "svn+", "-e ")) or re.search(r"@\s*git\+", text):
         return _editable(text)
@@ -69,7 +75,9 @@ def parse_want(text: str, surroundings: dict[str, str]) -> Wanted:
         raise NotReadError(str(problem).split("\n", 1)[0][:200]) from problem
     if found.url:
         return _from_url(canonicalize_name(found.name), found.url, text)
-    exact = next((s.version for s in found.specifier if s.operator in ("==", "===") and not s.version.endswith(".*")), "")
+    exact = next(
+        (s.version for s in found.specifier if s.operator in ("==", "===") and not s.version.endswith(".*")), ""
+    )
     parsed = version(exact) if exact else None
     local = (parsed.local or "") if parsed else ""
     return Wanted(
@@ -122,7 +130,10 @@ def _wheel(text: str) -> Wanted:
     for tag in tags:
         python = re.fullmatch(r"cp(\d)(\d+)", tag.interpreter)
         if python:
-            pythons.add(f"{python[1]}.{python[2]}" + ("+" if tag.abi == "abi3" else "t" if tag.abi.endswith("t") and tag.abi != "abi3t" else ""))
+            pythons.add(
+                f"{python[1]}.{python[2]}"
+                + ("+" if tag.abi == "abi3" else "t" if tag.abi.endswith("t") and tag.abi != "abi3t" else "")
+            )
         machine = re.search(r"(x86_64|aarch64)$", tag.platform)
         machines.add(machine[1] if machine else tag.platform)
         floor = _floor(tag.platform)
@@ -156,7 +167,9 @@ def _editable(text: str) -> Wanted:
     named = re.search(r"#egg=([\w.-]+)", text) or re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*@", text)
     name = named[1] if named else re.sub(r"(?:\.git)?(?:@[^/]*)?(?:#.*)?$", "", text).rsplit("/", 1)[-1]
     tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", text)
-    return Wanted(_alias(canonicalize_name(name)), text, f"=={tag[1]}" if tag else "", tag[1] if tag else "", source=True)
+    return Wanted(
+        _alias(canonicalize_name(name)), text, f"=={tag[1]}" if tag else "", tag[1] if tag else "", source=True
+    )
 
 
 def _conda(name: str, release: str, build: str, raw: str) -> Wanted:

@@ -23,10 +23,11 @@ class Build(msgspec.Struct, frozen=True):
     """A build of a package, of all versions that a specifier names.
 
     variant: the local version's tag ("cu121", "cpu"), "" where there is one build only. default: machines for which the default index gives it.
-    cuda: "12.1", "none" for a build without CUDA, "" where not known. sass, ptx: compute capabilities, "" where not known, "none" where there is none.
-    lowest: the lowest capability that the package itself demands. libraries: "own" (bundled or pinned wheels), "system", or "torch" (what torch brings).
-    toolkit, cudnn: specifiers of what a system's toolkit and cuDNN must satisfy. with_cuda: of torch's CUDA. jit: CUDA of a bundled ptxas.
-    needs: "source" where it is compiled on the spot.
+    cuda: "12.1", "none" for a build without CUDA, "torch" for torch's, "" where not known.
+    sass, ptx: compute capabilities, "" where not known, "none" where there is none. lowest, highest: the package's own bounds.
+    libraries: "own" (bundled or pinned wheels), "system", or "torch" (what torch brings).
+    toolkit, cudnn: specifiers of what a system's toolkit and cuDNN must satisfy; of torch, the cuDNN that it brings.
+    with_cuda: specifier of torch's CUDA. jit: CUDA of a bundled ptxas. needs: "source" where it is compiled on the spot, "nvrtc" where at run time.
     """
 
     package: str
@@ -245,6 +246,8 @@ def ages() -> list[tuple[str, int, str, list[str]]]:
                 first = file.readline()
             rows = rows_of(path)
             date = first.removeprefix("#").strip() if first.startswith("#") else ""
-            sources = sorted({part.strip() for row in rows for part in row.get("source", "").split(";") if part.strip()})
+            sources = sorted(
+                {part.strip() for row in rows for part in row.get("source", "").split(";") if part.strip()}
+            )
             found.append((path.name, len(rows), date, sources))
     return found

@@ -17,9 +17,23 @@ _VERDICTS = {
     "zh": {"works": "可以运行", "fails": "无法运行", "unknown": "无法判断"},
 }
 _WORDS = {
-    "en": {"fix": "fix", "source": "source", "install": "works", "unknown": "not known", "note": "note", "read": "read as", "none": "no line that works was found"},
-    "zh": {"fix": "处理", "source": "来源", "install": "可用命令", "unknown": "未知", "note": "注意", "read": "识别为", "none": "没有找到可用的命令"},
-}  # fmt: skip
+    "en": {
+        "fix": "fix",
+        "source": "source",
+        "install": "works",
+        "unknown": "not known",
+        "note": "note",
+        "none": "no line that works was found",
+    },
+    "zh": {
+        "fix": "处理",
+        "source": "来源",
+        "install": "可用命令",
+        "unknown": "未知",
+        "note": "注意",
+        "none": "没有找到可用的命令",
+    },
+}
 
 
 def answer_fields(answer: Answer) -> dict[str, Any]:
@@ -46,7 +60,10 @@ def compat_text(answer: Answer, lang: str, *, colour: bool, width: int, verbose:
     page, w = Page(lang, width, colour=colour), _WORDS[lang]
     colon = "：" if lang == "zh" else ": "
     subject = ", ".join(clean(text) for text in answer.read[:6])
-    page.raw(page.paint(_VERDICTS[lang][answer.verdict], f"1;{_COLOURS[answer.verdict]}") + (f"  {subject}" if subject else ""))
+    page.raw(
+        page.paint(_VERDICTS[lang][answer.verdict], f"1;{_COLOURS[answer.verdict]}")
+        + (f"  {subject}" if subject else "")
+    )
     for problem in answer.problems:
         page.blank()
         page.raw(f"  {page.paint(clean(problem.title), '1')}  [{problem.id}]")

@@ -1,0 +1,64 @@
+"""Combinations of software, GPU and driver from public reports and documents: those of this folder and, where it is there, the shared ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gpuclinic.compat import Answer, Question, judge
+
+HERE = Path(__file__).parent
+SHARED = Path(os.environ.get("GPUCLINIC_SHARED", Path(__file__).parents[3] / "shared")) / "cases-compat.jsonl"
+
+# These rows call it unknown when the GPU or the driver is left out. The contract lets anything be left out and then judges by what is given
+# (its own case torch 2.3.0 with NumPy 2.0.0, neither GPU nor driver: works), so "works" is expected here, with a note of what would be needed.
+NOT_GIVEN = {"bc-208", "bc-209", "bc-210", "bc-211", "bc-214", "bc-215", "bc-218", "bc-262", "bc-265"}
+
+
+def rows_of(path: Path) -> list[dict]:
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def asked(row: dict) -> Question:
+    return Question(
+        gpu=row["gpu"], driver=row["driver"], python=row["python"], kernel=row["kernel"], glibc=row["glibc"], cuda=row["cuda_toolkit"],
+        cudnn=row["cudnn"], container_cuda=row["container_cuda"], machine=row["machine"], module=row["module"], env=row["env"] or [],
+        want=row["want"],
+    )  # fmt: skip
+
+
+def check(row: dict) -> None:
+    answer: Answer = judge(asked(row))
+    ids = [problem.id for problem in answer.problems]
+    expected = "works" if row["id"] in NOT_GIVEN else row["verdict"]
+    assert answer.verdict == expected, (ids, answer.unknown, row["why"])
+    if row["id"] in NOT_GIVEN:
+        assert answer.notes
+    if expected == "fails":
+        assert ids[0] in {*row["problems"], *row.get("also_ok", [])}, ids
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in rows_of(HERE / "combinations.jsonl")])
+def test_combination(row: dict) -> None:
+    check(row)
+
+
+@pytest.mark.skipif(not SHARED.is_file(), reason="no shared combinations here")
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in rows_of(SHARED)])
+def test_shared_combination(row: dict) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in rows_of(HERE / "combinations.jsonl")])
+def test_the_line_to_install_works_by_the_same_rules(row: dict) -> None:
+    line = judge(asked(row)).install
+    if line is None:
+        return
+    wants = [word.strip("'") for word in line.removeprefix("pip install ").split(" --extra-index-url")[0].split(" ")]
+    question = asked({**row, "want": wants})
+    assert judge(question).verdict == "works", line
