@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuclinic.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FITS = ["compat", "--gpu", "A100", "--driver", "535.161.08", "--python", "3.11", "--want", "torch==2.1.0"]
 FAILS = ["compat", "--gpu", "RTX 5090", "--driver", "570.133.07", "--python", "3.12", "--want", "torch==2.6.0+cu124"]

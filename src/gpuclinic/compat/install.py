@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,11 +31,7 @@ def line_that_works(question: Question, judged: Judged) -> str | None:
         return _line([_as_asked(one) for one in names])
     if judged.verdict == "unknown" or any(f.text.startswith(_HOPELESS) for f in judged.problems):
         return None
-    tried = 0
-    for wants in _candidates(names, judged):
-        tried += 1
-        if tried > MOST_TRIES:
-            return None
+    for wants in islice(_candidates(names, judged), MOST_TRIES):
         again = decide(msgspec.structs.replace(question, want=wants, installed=False))
         if again.verdict == "works":
             return _line([_pinned(text, again) for text in wants])
