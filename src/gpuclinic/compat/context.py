@@ -98,10 +98,27 @@ def context_of(question: Question) -> Context:
     surroundings = _surroundings(python, full, machine)
     variables = dict(part.split("=", 1) for part in question.env if "=" in part)
     context = Context(
-        cards, unknown_gpus, driver, (question.driver or "").strip(), python, full, (question.kernel or "").strip(), numbers(_digits(question.glibc)),
-        two(_digits(question.cuda)), ".".join(map(str, numbers(_digits(question.cudnn)))), two(_digits(question.container_cuda)), machine,
-        bool(question.machine) or any(card.machine for card in cards), (question.module or "").strip().lower(), variables, [], "", question.installed, [], bad,
-    )  # fmt: skip
+        cards=cards,
+        unknown_gpus=unknown_gpus,
+        driver=driver,
+        driver_text=(question.driver or "").strip(),
+        python=python,
+        python_full=full,
+        kernel=(question.kernel or "").strip(),
+        glibc=numbers(_digits(question.glibc)),
+        cuda=two(_digits(question.cuda)),
+        cudnn=".".join(map(str, numbers(_digits(question.cudnn)))),
+        container_cuda=two(_digits(question.container_cuda)),
+        machine=machine,
+        machine_given=bool(question.machine) or any(card.machine for card in cards),
+        module=(question.module or "").strip().lower(),
+        variables=variables,
+        wanted=[],
+        index="",
+        installed=question.installed,
+        not_read=[],
+        bad=bad,
+    )
     for text in question.want:
         _read_want(text, context, surroundings)
     return context

@@ -86,7 +86,8 @@ def _with_package(context: Context, own: Reach, package: str, *, named: bool) ->
     if numbers(package) < numbers(own.cuda):
         return own, [Finding("compat.cuda_compat_libs.older", values, "libcuda.so")] if named else []
     if numbers(package) == numbers(own.cuda):
-        return own, []
+        # of the same branch: not needed, and a libcuda of another point version does not fit the kernel module
+        return own, [Finding("unknown.forward", values, "libcuda.so")] if named else []
     for card in context.cards:
         if card.kind == "geforce":
             found = _base(package, context.driver[0])

@@ -101,10 +101,13 @@ def _liking(build: Build, judged: Judged) -> tuple[bool, bool, list[int]]:
 def _paired(name: str, torch: str) -> str:
     """The torchvision or torchaudio that pins a torch; "" where the tables have none."""
     for wheel in reversed(wheels_of(name)):
-        for pin in pins_of(name, wheel.version, frozenset()):
-            found = requirement(pin.requires)
-            if found is not None and found.name == "torch" and satisfies(torch, str(found.specifier)):
-                return wheel.version
+        asked = [
+            found
+            for pin in pins_of(name, wheel.version, frozenset())
+            if (found := requirement(pin.requires)) and found.name == "torch"
+        ]
+        if asked and all(satisfies(torch, str(found.specifier)) for found in asked):
+            return wheel.version
     return ""
 
 
