@@ -4,7 +4,7 @@
     python tools/refresh_compat.py --write      writes both tables anew (new versions' metadata is asked for; known rows stay)
     python tools/refresh_compat.py --write vllm torch      these packages only
 
-The packages are those that wheels.tsv names. Nothing is installed, and no wheel is downloaded: pip lists the file names, and a dry run reads metadata.
+The packages are those of wheels.tsv. Nothing is installed, no wheel downloaded: pip lists the file names, and a dry run reads metadata.
 What no metadata tells (architectures in a build, CUDA of local builds) stays work for people: builds*.tsv.
 """
 
