@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic import __version__
-from gpuclinic.clinic.collect import still_missing
 from gpuclinic.model import SEVERITIES
 from gpuclinic.report._check_words import plain_title
 from gpuclinic.report.holders import holders
@@ -41,6 +40,8 @@ def envelope(kind: str, lang: str, host: str | None = None, boot_id: str | None 
 
 def why_json(answer: Answer) -> str:
     """An answer of `why`."""
+    from gpuclinic.clinic.collect import still_missing  # brings the whole clinic, which other commands' JSON does without
+
     body = envelope("why", answer.lang, answer.host, answer.boot_id)
     body["outcome"] = answer.outcome
     body["causes"] = [_cause(c) for c in answer.causes]
