@@ -105,7 +105,8 @@ def _judged(
     for gpu in models:
         answer = ask(
             SoftwareQuestion(
-                gpu=gpu, driver=machine.driver, python=_text(fields.get("python")), kernel=None,  # a driver that was found is built; checks have a row of their own
+                gpu=gpu, driver=machine.driver, python=_text(fields.get("python")),
+                kernel=None,  # a driver that was found is built; that it may not be is a check's row
                 glibc=_text(fields.get("glibc")), machine=_text(fields.get("machine")), module=machine.module, want=wants,
             )
         )  # fmt: skip

@@ -40,7 +40,9 @@ def envelope(kind: str, lang: str, host: str | None = None, boot_id: str | None 
 
 def why_json(answer: Answer) -> str:
     """An answer of `why`."""
-    from gpuclinic.clinic.collect import still_missing  # brings the whole clinic, which other commands' JSON does without
+    from gpuclinic.clinic.collect import (
+        still_missing,  # brings the whole clinic, which other commands' JSON does without
+    )
 
     body = envelope("why", answer.lang, answer.host, answer.boot_id)
     body["outcome"] = answer.outcome
