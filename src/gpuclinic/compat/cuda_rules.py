@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What the driver offers in the end. cuda: its CUDA release. driver: as for whom floors are judged. lifted: by a compat package."""
+    """What the driver offers in the end.
+
+    cuda: its CUDA release. driver: by which floors are judged. lifted: by a compat package; unsure: perhaps by one.
+    """
 
     cuda: str
     driver: Numbers
     lifted: bool = False
+    unsure: bool = False
 
 
 def cuda_row(release: str) -> Cuda | None:
@@ -82,7 +86,7 @@ def _with_package(context: Context, own: Reach, package: str, *, named: bool) ->
     """Judges the use of a compat package. named: it stands in LD_LIBRARY_PATH, so that it is used whatever the driver brings."""
     values = {"cuda": package, "driver": context.driver_text, "own": own.cuda, "branch": str(context.driver[0])}
     if package == "?" or not own.cuda:
-        return own, [Finding("unknown.forward", values, "libcuda.so")]
+        return _unsure(own), [Finding("unknown.forward", values, "libcuda.so")]
     if numbers(package) < numbers(own.cuda):
         return own, [Finding("compat.cuda_compat_libs.older", values, "libcuda.so")] if named else []
     if numbers(package) == numbers(own.cuda):
@@ -95,19 +99,23 @@ def _with_package(context: Context, own: Reach, package: str, *, named: bool) ->
                 "driver.too_old_for_cuda.image" if found == "fails" and not named else "compat.cuda_compat_libs.geforce"
             )
             return own, [Finding(text, {**values, "gpu": card.label}, "libcuda.so")]
-        if card.kind in ("workstation", "") and card.kind != "data_centre":
-            return own, [Finding("unknown.forward_card", {**values, "gpu": card.label}, "libcuda.so")]
+        if card.kind != "data_centre":
+            return _unsure(own), [Finding("unknown.forward_card", {**values, "gpu": card.label}, "libcuda.so")]
     base = _base(package, context.driver[0])
     if base == "fails":
         text = "compat.cuda_compat_libs.base" if named else "driver.too_old_for_cuda.image"
         return own, [Finding(text, {**values, "gpu": ", ".join(c.label for c in context.cards) or "GPU"}, "libcuda.so")]
     if base != "works":
-        return own, [Finding("unknown.forward", values, "libcuda.so")]
+        return _unsure(own), [Finding("unknown.forward", values, "libcuda.so")]
     if not context.cards:
-        return own, [Finding("unknown.forward_card", {**values, "gpu": "?"}, "libcuda.so")]
+        return _unsure(own), [Finding("unknown.forward_card", {**values, "gpu": "?"}, "libcuda.so")]
     row = cuda_row(package)
     lifted = numbers(row.toolkit_driver) if row is not None and row.toolkit_driver else own.driver
     return Reach(package, max(lifted, own.driver), lifted=True), []
+
+
+def _unsure(own: Reach) -> Reach:
+    return msgspec.structs.replace(own, unsure=True)
 
 
 def _base(package: str, branch: int) -> str:
@@ -177,6 +185,8 @@ def _floor(release: str, label: str, context: Context, reach: Reach) -> Iterator
         "own": reach.cuda,
     }
     fits = at_least(reach.driver, numbers(floor))
+    if fits is False and reach.unsure:
+        return  # said already: whether the compat package lifts it is not known
     if fits is False:
         yield Finding("driver.too_old_for_cuda.floor", values, label, row.source)
     elif fits is None:

@@ -193,6 +193,8 @@ def _family(torch: Chosen, resolution: Resolution) -> Iterator[Finding]:
             continue
         if numbers(one.cuda)[:1] != numbers(torch.cuda)[:1]:
             yield Finding("compat.framework_cuda.family", values, one.label)
+        elif one.name == "torchaudio" and two(one.cuda) != two(torch.cuda) and numbers(one.release) < (2, 9):
+            yield Finding("compat.framework_cuda.audio", values, one.label)
 
 
 def _majors_without_torch(context: Context, resolution: Resolution) -> Iterator[Finding]:

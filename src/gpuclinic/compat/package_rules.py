@@ -45,6 +45,18 @@ def _exists(one: Chosen, context: Context) -> Iterator[Finding]:
     if one.missing == "unknown.version" and (wheels_of(one.name) or builds_of(one.name)):
         yield Finding("unknown.version", values, one.label)
         return
+    if one.missing == "missing.build":
+        made = sorted(
+            {
+                b.cuda
+                for b in builds_of(one.name)
+                if context.machine in b.machines.split() and satisfies(one.release, b.versions)
+            }
+            - {"none", ""},
+            key=numbers,
+        )
+        yield Finding("compat.framework_cuda.no_build", {**values, "made": ", ".join(made)}, one.label)
+        return
     if one.missing == "unknown.build":
         if one.variant and not _machine_has(one, context):
             yield Finding("compat.python.machine", values, one.label)

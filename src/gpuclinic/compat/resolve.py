@@ -17,6 +17,7 @@ from gpuclinic.knowledge.compat import Build, Pin, Wheel, tables
 if TYPE_CHECKING:
     from gpuclinic.compat.context import Context
 
+CONDA_CUDA = ("pytorch-cuda", "cudatoolkit", "cuda-version", "cpuonly")
 TORCH_FAMILY = ("torch", "torchvision", "torchaudio", "torchtext")
 
 
@@ -348,18 +349,16 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
     machine = one.wanted.machine if one.wanted and one.wanted.machine else context.machine
     if one.variant and any(b.variant for b in rows):
         mine = [b for b in rows if b.variant == one.variant and machine in b.machines.split()]
-    elif one.wanted is not None and one.wanted.conda and one.name == "torch":
+    elif one.name == "torch" and (_from_conda(one) or any(name in chosen for name in CONDA_CUDA)):
         mine = _conda_torch(rows, chosen)
     else:
         mine = [b for b in rows if machine in b.default.split()]
     if mine:
         one.build = mine[0] if one.release else mine[-1]
-        if one.build.variant in ("cpu", "rocm") or (
-            not one.variant and one.name == "torch" and one.wanted is not None and one.wanted.conda
-        ):
-            one.variant = one.variant or (one.build.variant if one.wanted is not None and one.wanted.conda else "")
+        if one.name == "torch" and (_from_conda(one) or any(name in chosen for name in CONDA_CUDA)):
+            one.variant = one.variant or one.build.variant
     elif builds_of(one.name):
-        one.missing = "unknown.build"
+        one.missing = "missing.build" if _never_made(one, rows, machine) else "unknown.build"
 
 
 def _of_ones_own(one: Chosen) -> bool:
@@ -369,15 +368,26 @@ def _of_ones_own(one: Chosen) -> bool:
     return one.name == "torch" and not one.variant and bool(local or (parsed is not None and parsed.is_prerelease))
 
 
+def _never_made(one: Chosen, rows: list[Build], machine: str) -> bool:
+    """Whether a torch was never built for the CUDA of its tag: older or newer than all that its release was built for."""
+    asked = cuda_of_tag(one.variant)
+    made = [numbers(row.cuda) for row in rows if machine in row.machines.split() and numbers(row.cuda)]
+    return one.name == "torch" and asked is not None and bool(made) and not min(made) <= numbers(asked) <= max(made)
+
+
+def _from_conda(one: Chosen) -> bool:
+    return one.wanted is not None and one.wanted.conda
+
+
 def _conda_torch(rows: list[Build], chosen: dict[str, Chosen]) -> list[Build]:
     """conda's pytorch without a telling build string: what stands beside it (pytorch-cuda, cudatoolkit) decides."""
-    for name in ("pytorch-cuda", "cudatoolkit", "cuda-version"):
+    if "cpuonly" in chosen:
+        return [b for b in rows if b.variant == "cpu"]
+    for name in CONDA_CUDA:
         beside = chosen.get(name)
         if beside is not None and beside.wanted is not None:
             tag = cuda_tag(two(beside.wanted.spec.lstrip("=").rstrip(".*") or beside.release))
             return [b for b in rows if b.variant == tag]
-    if "cpuonly" in chosen:
-        return [b for b in rows if b.variant == "cpu"]
     return [b for b in rows if b.default]
 
 
@@ -385,7 +395,7 @@ def _family(chosen: list[Chosen], context: Context) -> None:
     """torchvision and torchaudio are built as the torch of their tag; extensions take what torch has."""
     torch = next((c for c in chosen if c.name == "torch"), None)
     for one in chosen:
-        if one.name in ("torchvision", "torchaudio", "torchtext"):
+        if one.name in ("torchvision", "torchaudio", "torchtext") or (one.name == "xformers" and not one.variant):
             one.family_cuda = _family_cuda(one, context)
         elif one.wanted is not None and one.wanted.built_for.cuda and one.name != "torch":
             one.family_cuda = one.wanted.built_for.cuda
@@ -401,7 +411,7 @@ def _family_cuda(one: Chosen, context: Context) -> str:
     for pin in pins_of(one.name, one.release, frozenset()):
         found = requirement(pin.requires)
         if found is not None and found.name == "torch":
-            release = next((s.version for s in found.specifier if s.operator == "=="), "")
+            release = next((s.version.removesuffix(".*") for s in found.specifier if s.operator == "=="), "")
             row = next(
                 (
                     b
