@@ -1,4 +1,8 @@
-"""Combinations of software, GPU and driver from public reports and documents: those of this folder and, where it is there, the shared ones."""
+"""Combinations of software, GPU and driver from public reports and documents: those of this folder and, where it is there, the shared ones.
+
+The rows of this folder were written and committed before the rules first saw them. First run: 250 of 265 right, 3 false "works"
+(a cuDNN put before the bundled one, twice, and a driver that does not build on 6.15), 12 others; 9 of those are NOT_GIVEN below.
+"""
 
 from __future__ import annotations
 

@@ -154,7 +154,8 @@ def resolve(context: Context) -> Resolution:
     for one in list(chosen.values()):
         _imply(one, chosen, context)
     ordered = [chosen[w.name] for w in wanted if w.name in chosen]
-    ordered += [c for c in chosen.values() if c not in ordered]
+    asked = {w.name for w in wanted}
+    ordered += [c for name, c in chosen.items() if name not in asked]
     for one in ordered:
         _build(one, context, chosen)
     _family(ordered, context)
