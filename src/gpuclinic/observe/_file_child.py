@@ -26,20 +26,21 @@ _KINDS = (
 )
 
 
-def serve(requests: int, answers: int, root: str) -> None:
+def serve(requests: int, replies: int, root: str) -> None:
     """Answers until the pipe closes."""
-    with open(requests, "rb", closefd=False) as asked, open(answers, "wb", closefd=False) as out:
+    with open(requests, "rb", closefd=False) as asked, open(replies, "wb", closefd=False) as out:
         for line in asked:
             question = json.loads(line)
             out.writelines(
                 json.dumps({**head, "size": len(data)}).encode() + b"\n" + data
-                for head, data in _answers(question, root)
+                for head, data in answers(question, root)
             )
             out.write(b'{"end":1}\n')
             out.flush()
 
 
-def _answers(question: dict[str, Any], root: str) -> list[tuple[dict[str, Any], bytes]]:
+def answers(question: dict[str, Any], root: str) -> list[tuple[dict[str, Any], bytes]]:
+    """The answers to one request, each its head and its bytes; errors of the file system are answers, too."""
     what, path = question["ask"], question["path"]
     if what == "untrusted":
         return [_untrusted(root, one, question["most"]) for one in question["paths"]]
@@ -83,7 +84,7 @@ def _one_answer(what: str, root: str, path: str, question: dict[str, Any]) -> tu
 
 def _many(what: str, root: str, pattern: str, most: int) -> list[tuple[dict[str, Any], bytes]]:
     out: list[tuple[dict[str, Any], bytes]] = []
-    for full in sorted(glob.iglob(root + pattern))[:MOST_FILES]:
+    for full in sorted(glob.iglob(root + pattern) if "\0" not in pattern else ())[:MOST_FILES]:
         path = full[len(root) :]
         try:
             if what == "links":
@@ -91,6 +92,8 @@ def _many(what: str, root: str, pattern: str, most: int) -> list[tuple[dict[str,
                 continue
             data, cut = read_regular(full, most)
             out.append(({"path": path, "cut": cut}, data))
+        except ValueError:
+            continue  # a name that no file can have
         except OSError as problem:
             if what == "files" and problem.errno != errno.EISDIR:
                 out.append(({"path": path, "errno": problem.errno, "why": problem.strerror or str(problem)}, b""))

@@ -12,125 +12,27 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpuclinic.observe import _file_child
+from gpuclinic.observe._children import Keeper, give_up, reap
+from gpuclinic.observe._files import Files
 from gpuclinic.observe._walk import SKIPPED
 from gpuclinic.observe.asking import MOST_BYTES, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuclinic.observe._files import Answers
+    from gpuclinic.observe.nvml import Begun
+
 FILE_DEADLINE = 1.0
 """Seconds for one file or one pattern; more than any healthy /proc or /sys needs."""
+MOST_WASTED_S = 4.0
+"""Seconds that programs which never answer may cost together, or as long as the longest of them may take."""
+_GRACE_S = 0.25
+"""What a program gets at least: what it has printed by then was perhaps only not fetched yet."""
+_MOST_HUNG_S = 8.0
+"""Seconds that files which never answer may cost together; after that the others get no more than _GRACE_S each."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_MOST_ANSWER = 256 << 20
-
-
 _REAP_S = 0.05
-"""How long a killed child may take to die; one in uninterruptible sleep is left, and looked for again at the next occasion."""
-_LEFT: list[int] = []
-"""Children of this process that were killed and are not collected yet."""
-
-
-def reap(patience: float) -> None:
-    """Collects children that died, for so many seconds at most."""
-    until = time.monotonic() + patience
-    while _LEFT:
-        for pid in list(_LEFT):
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                    continue
-            _LEFT.remove(pid)
-        if not _LEFT or time.monotonic() >= until:
-            return
-        time.sleep(0.001)
-
-
-class _Files:
-    """A child that reads files. One that does not answer in time is killed, never waited for, and another takes over."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._pid = 0
-        self._to = self._from = -1
-        self.hung: list[str] = []
-
-    def ask(self, question: dict[str, Any], deadline: float) -> list[tuple[dict[str, Any], bytes]] | None:
-        """The answers; None where the child hung and was given up."""
-        if not self._pid:
-            self._start()
-        try:
-            os.write(self._to, json.dumps(question).encode() + b"\n")
-        except OSError:
-            self._give_up()
-            return None
-        ends = time.monotonic() + deadline
-        buffer = bytearray()
-        out: list[tuple[dict[str, Any], bytes]] = []
-        at = 0
-        while True:
-            at, ended = _taken(buffer, at, out)
-            if ended:
-                return out
-            left = ends - time.monotonic()
-            if left <= 0 or len(buffer) > _MOST_ANSWER or not select.select([self._from], [], [], left)[0]:
-                self._give_up()
-                return None
-            piece = os.read(self._from, 1 << 20)
-            if not piece:
-                self._give_up()
-                return None
-            buffer += piece
-
-    def _start(self) -> None:
-        asked_read, self._to = os.pipe()
-        self._from, answer_write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.close(self._to)
-                os.close(self._from)
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                _file_child.serve(asked_read, answer_write, self._root)
-                code = 0
-            finally:
-                os._exit(code)
-        os.close(asked_read)
-        os.close(answer_write)
-        self._pid = pid
-
-    def _give_up(self) -> None:
-        pid, self._pid = self._pid, 0
-        for handle in (self._to, self._from):
-            with contextlib.suppress(OSError):
-                os.close(handle)
-        if pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            _LEFT.append(pid)
-        reap(_REAP_S)
-
-    def close(self) -> None:
-        """Ends the child."""
-        if self._pid:
-            self._give_up()
-
-
-def _taken(buffer: bytearray, at: int, out: list[tuple[dict[str, Any], bytes]]) -> tuple[int, bool]:
-    """Takes whole answers off the buffer; returns where the rest begins and whether the last came."""
-    while True:
-        feed = buffer.find(b"\n", at)
-        if feed < 0:
-            return at, False
-        head = json.loads(bytes(buffer[at:feed]))
-        if "end" in head:
-            return feed + 1, True
-        size = int(head["size"])
-        if len(buffer) < feed + 1 + size:
-            return at, False
-        out.append((head, bytes(buffer[feed + 1 : feed + 1 + size])))
-        at = feed + 1 + size
 
 
 class LiveHost:
@@ -144,12 +46,15 @@ class LiveHost:
     def __init__(self, root: str = "", nvml: Callable[[bool, int], dict[str, Any]] | None = None) -> None:
         self.label = os.uname().nodename
         self._root = root.rstrip("/")
-        self._files = _Files(self._root)
+        self._files = Files(self._root)
+        self._hung_s = 0.0
+        self._wasted_s = 0.0
+        self._keeper = Keeper()
         self._ask_nvml = nvml
         self._running: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], float] | str] = {}
         self._left: list[subprocess.Popen[bytes]] = []
         self._samples: dict[str, int] = {}
-        self._begun_nvml: tuple[bool, float, Callable[[], dict[str, Any]]] | None = None
+        self._begun_nvml: tuple[bool, float, Begun] | None = None
 
     def file(self, path: str, most: int = MOST_BYTES, *, end: bool = False) -> Answer:
         """The beginning of a file, or its end."""
@@ -201,9 +106,9 @@ class LiveHost:
     def _several(self, question: dict[str, Any], what: str) -> dict[str, Answer]:
         """The answers of a question that has many; where it hangs, one that says so for each path that was named."""
         started, at = time.monotonic(), time.time()
-        got = self._files.ask(question, 2 * FILE_DEADLINE)
+        got, why = self._asked(question, 2 * FILE_DEADLINE)
         if got is None:
-            why, seconds = f"no answer within {2 * FILE_DEADLINE:g} s", time.monotonic() - started
+            seconds = time.monotonic() - started
             named = question.get("paths", [question["path"]])
             return {path: Answer(f"{what} {path}", why=why, at=at, seconds=seconds) for path in named}
         seconds = time.monotonic() - started
@@ -217,14 +122,26 @@ class LiveHost:
     def _one(self, what: str, path: str, *, deadline: float = FILE_DEADLINE, **more: Any) -> Answer:
         question = f"{what} {path}"
         started, at = time.monotonic(), time.time()
-        got = self._files.ask({"ask": what, "path": path, **more}, deadline)
+        got, why = self._asked({"ask": what, "path": path, **more}, deadline)
         seconds, sample = time.monotonic() - started, self._sample(question)
         if not got:
-            return Answer(question, why=f"no answer within {deadline:g} s", at=at, seconds=seconds, sample=sample)
+            return Answer(question, why=why, at=at, seconds=seconds, sample=sample)
         head, data = got[0]
         return Answer(
             question, data, why=head.get("why"), code=head.get("errno"), at=at, seconds=seconds, sample=sample, cut=bool(head.get("cut"))
         )  # fmt: skip
+
+    def _asked(self, question: dict[str, Any], deadline: float) -> tuple[Answers | None, str]:
+        """The answers within the deadline, and what is said where there are none."""
+        why = f"no answer within {deadline:g} s"
+        if self._hung_s > _MOST_HUNG_S:
+            deadline = min(deadline, _GRACE_S)
+            why = f"not answered within {deadline:g} s, which is all that was left after others had hung"
+        started = time.monotonic()
+        got = self._files.ask(question, deadline)
+        if got is None:
+            self._hung_s += time.monotonic() - started
+        return got, why
 
     def expect(self, commands: list[tuple[str, ...]]) -> None:
         """Starts the commands, so that they run beside one another until they are asked for."""
@@ -252,31 +169,40 @@ class LiveHost:
             )  # fmt: skip
         except OSError as problem:
             return f"{argv[0]}: {problem.strerror or problem}"
+        self._keeper.add(started.pid)
         return started, time.monotonic()
 
     def command(self, *argv: str, deadline: float = 2.0, most: int = MOST_BYTES) -> Answer:
-        """What a program prints; given up at its deadline, counted from its start."""
+        """What a program prints; given up at its deadline, counted from its start, or sooner where others have used up the patience."""
         question = "command " + " ".join(argv)
         at, sample = time.time(), self._sample(question)
         begun = self._running.pop(argv, None) or self._begun(argv)
         if isinstance(begun, str):
             return Answer(question, why=begun, at=at, sample=sample)
         process, started = begun
-        out, err, cut = _outputs(process, started + deadline, most)
-        seconds = time.monotonic() - started
+        asked = time.monotonic()
+        patience = max(MOST_WASTED_S, deadline) - self._wasted_s
+        ends = max(min(started + deadline, asked + patience), asked + _GRACE_S)
+        try:
+            out, err, cut = _outputs(process, ends, most)
+        except BaseException:  # Ctrl-C: nobody will ask for it again
+            self._kill(process)
+            raise
+        now = time.monotonic()
         if out is None:
             self._kill(process)
-            return Answer(question, why=f"no answer within {deadline:g} s", at=at, seconds=seconds, sample=sample)
-        if cut:
-            self._kill(process)
-        else:
+            self._wasted_s += now - asked
+            why = f"no answer within {min(deadline, now - started):.2g} s"
+            return Answer(question, why=why, at=at, seconds=now - started, sample=sample)
+        if not cut:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)
         code = process.returncode
-        why = None
+        self._kill(process)  # and whatever it left behind
+        refusal: str | None = None
         if not out and code not in (0, None):
-            why = (err.decode("utf-8", "replace").strip().partition("\n")[0] or f"status {code}")[:200]
-        return Answer(question, out, why=why, code=code, at=at, seconds=seconds, sample=sample, cut=cut)
+            refusal = (err.decode("utf-8", "replace").strip().partition("\n")[0] or f"status {code}")[:200]
+        return Answer(question, out, why=refusal, code=code, at=at, seconds=now - started, sample=sample, cut=cut)
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -286,6 +212,8 @@ class LiveHost:
                 stream.close()
         if process.poll() is None:
             self._left.append(process)
+        else:
+            self._keeper.drop(process.pid)
 
     def begin_nvml(self, *, deep: bool = False) -> None:
         """Begins to ask NVML for the first sample, so that it goes on beside the other questions."""
@@ -317,21 +245,22 @@ class LiveHost:
         time.sleep(seconds)
 
     def close(self) -> None:
-        """Gives up what still runs."""
-        if self._begun_nvml is not None:
-            self._begun_nvml[2]()
-            self._begun_nvml = None
-        self._files.close()
-        for begun in self._running.values():
-            if not isinstance(begun, str):
-                self._kill(begun[0])
+        """Gives up what still runs, whatever it does."""
+        running = [begun[0] for begun in self._running.values() if not isinstance(begun, str)]
         self._running.clear()
+        for process in running:
+            self._kill(process)
+        self._files.close()
+        begun_nvml, self._begun_nvml = self._begun_nvml, None
+        if begun_nvml is not None:
+            begun_nvml[2].give_up()
         for process in self._left:
             if process.poll() is None:
-                _LEFT.append(process.pid)
                 process.returncode = -signal.SIGKILL  # not waited for here
+                give_up(process.pid, 0.0)
         self._left.clear()
         reap(_REAP_S)
+        self._keeper.close()
 
 
 def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes | None, bytes, bool]:
@@ -343,8 +272,7 @@ def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[
     kept = dict(streams)
     while streams:
         left = ends - time.monotonic()
-        ready = select.select(list(streams), [], [], left)[0] if left > 0 else []
-        if not ready:
+        if left <= 0 or not (ready := select.select(list(streams), [], [], left)[0]):
             return None, bytes(kept[err]), False
         for handle in ready:
             piece = os.read(handle, 1 << 16)

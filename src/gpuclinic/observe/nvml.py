@@ -81,6 +81,58 @@ def ask_nvml(
     return {"gpuclinic_nvml": 1, "asked_for": asked, "sample": sample, **asking.answer()}
 
 
+class Begun:
+    """NVML that is being asked by a process beside ours; where there is none, it is asked when it is called.
+
+    pid, read: that process, and the pipe on which its document comes. until: on the monotonic clock.
+    """
+
+    def __init__(
+        self, ask: Callable[[], dict[str, Any]], asked_for: str, pid: int = 0, read: int = -1, until: float = 0.0
+    ) -> None:
+        self._ask = ask
+        self._asked_for = asked_for
+        self._pid = pid
+        self._read = read
+        self._until = until
+
+    def __call__(self) -> dict[str, Any]:
+        """Waits for the document. Where that is broken off (Ctrl-C), the process is given up."""
+        if not self._pid:
+            return self._ask()
+        try:
+            document = _document_of(self._read, self._until)
+        finally:
+            self.give_up()
+        return document or {
+            "gpuclinic_nvml": 1,
+            "asked_for": self._asked_for,
+            "init": {"code": None, "error": "the process that asks NVML did not answer", "load": "no_answer"},
+        }
+
+    def give_up(self) -> None:
+        """Ends the process; it is asked to, so that it notes which of its children would not die, and then made to."""
+        pid, self._pid = self._pid, 0
+        if not pid:
+            return
+        os.close(self._read)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGTERM)
+            if not _collected(pid, 2 * _REAP_S):
+                os.kill(pid, signal.SIGKILL)
+                _collected(pid, _REAP_S)
+
+
+def _collected(pid: int, patience: float) -> bool:
+    """The child has died within so many seconds, and is buried. ChildProcessError: it is none of ours."""
+    until = time.monotonic() + patience
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.002)
+    return True
+
+
 def begin_nvml(
     deadlines: Deadlines = Deadlines(),  # noqa: B008 - immutable
     library: str | None = None,
@@ -89,7 +141,7 @@ def begin_nvml(
     *,
     deep: bool = False,
     root: str | None = None,
-) -> Callable[[], dict[str, Any]]:
+) -> Begun:
     """As ask_nvml, beside other work: a process of its own asks, and calling what is returned waits for its document.
 
     From a process with threads the question is asked only then.
@@ -98,8 +150,9 @@ def begin_nvml(
     def ask() -> dict[str, Any]:
         return ask_nvml(deadlines, library, sample, runtime, deep=deep, root=root)
 
+    asked_for = library or os.environ.get(LIBRARY_VARIABLE) or SONAME
     if not _has_one_thread():
-        return ask
+        return Begun(ask, asked_for)
     until, parent = time.monotonic() + deadlines.whole + _SPARE_S, os.getpid()
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
@@ -107,18 +160,19 @@ def begin_nvml(
     except OSError:
         os.close(read)
         os.close(write)
-        return ask  # which tells that no process can be started
+        return Begun(ask, asked_for)  # which tells that no process can be started
     if pid == 0:
         _ask_aside(write, parent, ask)
     os.close(write)
-    return lambda: (
-        _document_of(pid, read, until)
-        or {
-            "gpuclinic_nvml": 1,
-            "asked_for": library or os.environ.get(LIBRARY_VARIABLE) or SONAME,
-            "init": {"code": None, "error": "the process that asks NVML did not answer", "load": "no_answer"},
-        }
-    )
+    return Begun(ask, asked_for, pid, read, until)
+
+
+class _BrokenOffError(BaseException):
+    """Nobody waits for the answer any more."""
+
+
+def _break_off(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - as signal handlers are called
+    raise _BrokenOffError
 
 
 def _ask_aside(write: int, parent: int, ask: Callable[[], dict[str, Any]]) -> NoReturn:
@@ -126,6 +180,7 @@ def _ask_aside(write: int, parent: int, ask: Callable[[], dict[str, Any]]) -> No
     code = 70
     try:
         settle(write, parent)
+        signal.signal(signal.SIGTERM, _break_off)
         data = json.dumps(ask()).encode()
         while data:
             data = data[os.write(write, data) :]
@@ -134,7 +189,7 @@ def _ask_aside(write: int, parent: int, ask: Callable[[], dict[str, Any]]) -> No
         os._exit(code)  # nothing may return into the code of the process that was copied
 
 
-def _document_of(pid: int, read: int, until: float) -> dict[str, Any] | None:
+def _document_of(read: int, until: float) -> dict[str, Any] | None:
     """What the process beside ours wrote; None where it wrote nothing whole in time."""
     data = bytearray()
     poll = select.poll()
@@ -144,12 +199,6 @@ def _document_of(pid: int, read: int, until: float) -> dict[str, Any] | None:
         if not piece or len(data) > _LARGEST:
             break
         data += piece
-    os.close(read)
-    kill(pid)  # it has told everything or is late; what hangs is its child, not it
-    with contextlib.suppress(ChildProcessError):
-        late = time.monotonic() + _REAP_S
-        while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < late:
-            time.sleep(0.002)
     try:
         document = json.loads(bytes(data))
     except ValueError:
@@ -222,7 +271,13 @@ class _Asking:
                 self.answers.stuck_device(index, known[f"gpu-{index}"])
             order = self.order._replace(skip=skip, names=self.order.names and "names" not in known)
             if self._start(order):
-                self._watch()
+                try:
+                    self._watch()
+                except BaseException:  # Ctrl-C: no child is left behind, and one that will not die is noted
+                    for child in list(self.children):
+                        self._give_up(child)
+                    self._leave()
+                    raise
         for entry in known.values():
             self.answers.stuck.append({"subject": entry.subject, "call": entry.call, **entry.told()})
         self._leave()

@@ -8,16 +8,6 @@ LOOKS: tuple[Look, ...] = (
     Look("pci.bus", "bus:look_at_bus", required=True, sampled=True),
     Look("pcie.acs", "bus:look_at_acs", deep=True),
     Look("sensors.power", "sensors:look_at_power"),
-    Look(
-        "sensors.board",
-        "sensors:look_at_board",
-        deep=True,
-        commands=(
-            ("ipmitool", "sdr", "elist"),
-            ("ipmitool", "sel", "elist", "last", "500"),
-            ("ipmitool", "dcmi", "power", "reading"),
-        ),
-    ),
     Look("kernel.log", "kernel_log:look_at_kernel_log"),
     Look("kernel.log.earlier", "kernel_log:look_at_earlier_logs", deep=True),
     Look("kernel.boots", "boots:look_at_boots"),
@@ -49,5 +39,16 @@ LOOKS: tuple[Look, ...] = (
     Look("software.environments", "software:look_at_environments", after=("driver",)),
     Look("host.ulimits", "host:look_at_limits"),
     Look("host.settings", "host:look_at_settings"),
+    # The slowest programs come last: all of them were started with the first look, and run while the others are taken.
+    Look(
+        "sensors.board",
+        "sensors:look_at_board",
+        deep=True,
+        commands=(
+            ("ipmitool", "sdr", "elist"),
+            ("ipmitool", "sel", "elist", "last", "500"),
+            ("ipmitool", "dcmi", "power", "reading"),
+        ),
+    ),
     Look("snapshot.texts", "snapshot_texts:look_at_texts"),  # last: it takes what the others did not ask for
 )
