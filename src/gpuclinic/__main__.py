@@ -1,5 +1,5 @@
 """python -m gpuclinic."""
 
-from gpuclinic.cli.main import entry
+from gpuclinic.cli.start import entry
 
 entry()

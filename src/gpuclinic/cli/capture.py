@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, home_folder, leads_nowhere, working_folder
 from gpuclinic.cli.progress import Progress
 from gpuclinic.cli.software import judge_software
-from gpuclinic.model import UserError
+from gpuclinic.model import CouldNotError, UserError
 
 if TYPE_CHECKING:
     import argparse
@@ -60,7 +60,14 @@ def run_capture(options: argparse.Namespace) -> int:
             progress.clear()
     path = _path(options.output, captured)
     if path is None:
-        left_out = write_capture(captured, sys.stdout.buffer, ending, wanted.most)
+        try:
+            left_out = write_capture(captured, sys.stdout.buffer, ending, wanted.most)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            leads_nowhere()
+            raise CouldNotError(f"the archive could not be written: {problem.strerror or problem}") from None
     else:
         with _archive(path, options) as file:
             left_out = write_capture(captured, file, ending, wanted.most)
@@ -81,7 +88,7 @@ def _question(options: argparse.Namespace, host: Asked) -> Question:
         return recorded_question(host, Question(since=since))
     if not host.live:
         return Question(since=since)
-    return Question(since=since, uid=os.getuid() or None, home=str(Path.home()), folder=str(Path.cwd()))
+    return Question(since=since, uid=os.getuid() or None, home=home_folder(), folder=working_folder())
 
 
 def bytes_of(text: str) -> int:

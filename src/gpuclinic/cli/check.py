@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language, told
 from gpuclinic.cli.progress import Progress
 from gpuclinic.cli.software import judge_software
 from gpuclinic.model import UserError
@@ -46,12 +46,12 @@ def run_check(options: argparse.Namespace) -> int:
     if options.json:
         from gpuclinic.report.as_json import check_json
 
-        sys.stdout.write(check_json(answer) + "\n")
+        text = check_json(answer) + "\n"
     else:
         from gpuclinic.report.checkup import check_text
 
-        sys.stdout.write(check_text(answer, colour=wants_colour(options), width=_width(), verbose=options.verbose))
-    return _EXIT[answer.verdict]
+        text = check_text(answer, colour=wants_colour(options), width=_width(), verbose=options.verbose)
+    return told(text, _EXIT[answer.verdict])
 
 
 def host_of(options: argparse.Namespace) -> Asked:
@@ -61,7 +61,12 @@ def host_of(options: argparse.Namespace) -> Asked:
             raise UserError(f"no such file or folder: {options.host}")
         from gpuclinic.observe.snapshot import open_snapshot
 
-        return open_snapshot(Path(options.host))
+        progress = Progress.where_seen()
+        try:
+            return open_snapshot(Path(options.host), progress.show if progress is not None else None)
+        finally:
+            if progress is not None:
+                progress.clear()
     from gpuclinic.observe.live import LiveHost
 
     root = os.environ.get("GPUCLINIC_ROOT", "")
@@ -98,7 +103,7 @@ def _print_list(options: argparse.Namespace) -> int:
     if options.json:
         from gpuclinic.report.as_json import list_json
 
-        sys.stdout.write(list_json(LOOKS, load_checks(), chosen_language(options)) + "\n")
-        return 0
-    sys.stdout.write(list_text(LOOKS, load_checks(), chosen_language(options), _width()))
-    return 0
+        text = list_json(LOOKS, load_checks(), chosen_language(options)) + "\n"
+    else:
+        text = list_text(LOOKS, load_checks(), chosen_language(options), _width())
+    return told(text, 0, EXIT_UNKNOWN)

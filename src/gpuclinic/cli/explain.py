@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, chosen_language
+from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, told
 from gpuclinic.cli.why import text_width
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def run_explain(options: argparse.Namespace) -> int:
     if options.json:
         from gpuclinic.report.explanation import explain_json
 
-        sys.stdout.write(explain_json(found, lang) + "\n")
-        return EXIT_DONE
+        return told(explain_json(found, lang) + "\n", EXIT_DONE, EXIT_UNKNOWN)
     from gpuclinic.report.explanation import explain_text
 
     colour = (
@@ -33,5 +32,4 @@ def run_explain(options: argparse.Namespace) -> int:
         and "NO_COLOR" not in os.environ
         and os.environ.get("TERM") != "dumb"
     )
-    sys.stdout.write(explain_text(found, lang, colour=colour, width=text_width()))
-    return EXIT_DONE
+    return told(explain_text(found, lang, colour=colour, width=text_width()), EXIT_DONE, EXIT_UNKNOWN)

@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gpuclinic import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXIT_DONE, EXIT_UNKNOWN, EXIT_USAGE, EXIT_OURS, EXIT_INTERRUPTED = 0, 3, 64, 70, 130
 REPORT_TO = "https://github.com/gpuclinic/gpuclinic/issues"
@@ -106,19 +109,25 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="file, folder, archive, snapshot, or - for standard input; none: this machine",
     )
-    why.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    why.add_argument(
+        "--host", type=given, metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine"
+    )
     whom = why.add_mutually_exclusive_group()
     whom.add_argument("--pid", type=_pid, metavar="N", help="a process of this machine, dead or still there")
     whom.add_argument(
-        "--job", metavar="ID", help="a Slurm id, a systemd unit, a container's id or name, or 'pod NAMESPACE/NAME'"
+        "--job",
+        type=given,
+        metavar="ID",
+        help="a Slurm id, a systemd unit, a container's id or name, or 'pod NAMESPACE/NAME'",
     )
     why.add_argument("--live", action="store_true", help="what this machine itself recorded, beside the files given")
     why.add_argument(
         "--since",
+        type=given,
         metavar="WHEN",
         help="only from then on: 2h, 30m, today, yesterday, 04:00, '2026-03-02 04:00' (default: 24h)",
     )
-    why.add_argument("--until", metavar="WHEN", help="only up to then")
+    why.add_argument("--until", type=given, metavar="WHEN", help="only up to then")
     form = why.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
     form.add_argument("--markdown", action="store_true", help="Markdown to paste into a ticket")
@@ -148,18 +157,24 @@ def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpar
     check.add_argument("--deep", action="store_true", help="look harder: sampling, sensors, every boot, all mounts")
     check.add_argument("--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)")
     check.add_argument(
-        "--only", action="append", metavar="ID", help="only these checks (an id or its beginning; commas)"
+        "--only", action="append", type=_names, metavar="ID", help="only these checks (an id or its beginning; commas)"
     )
-    check.add_argument("--skip", action="append", metavar="ID", help="leave these out")
+    check.add_argument("--skip", action="append", type=_names, metavar="ID", help="leave these out")
     check.add_argument(
-        "--require", action="append", metavar="ID", help="unknown, exit 3, where one of these cannot be looked at"
+        "--require",
+        action="append",
+        type=_names,
+        metavar="ID",
+        help="unknown, exit 3, where one of these cannot be looked at",
     )
     check.add_argument("--list", action="store_true", help="list all checks")
     check.add_argument("--expect-gpus", type=_count, metavar="N", help="how many GPUs there should be")
     check.add_argument(
         "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
     )
-    check.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    check.add_argument(
+        "--host", type=given, metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine"
+    )
     check.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
     _common(check)
     check.add_argument(
@@ -174,11 +189,18 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
         description="Examines this server as `check` does and packs every answer and the logs into one archive, secrets masked.",
     )  # fmt: skip
     capture.add_argument(
-        "-o", "--output", metavar="FILE", help="archive (.tar.gz .tar.xz .tar), a folder (made if need be), or -"
+        "-o",
+        "--output",
+        type=given,
+        metavar="FILE",
+        help="archive (.tar.gz .tar.xz .tar), a folder (made if need be), or -",
     )
     capture.add_argument("--force", action="store_true", help="replace files that exist already")
     capture.add_argument(
-        "--since", metavar="TIME", help="logs from then on: 2h, 30m, today, 04:00 (default: a day, as why looks back)"
+        "--since",
+        type=given,
+        metavar="TIME",
+        help="logs from then on: 2h, 30m, today, 04:00 (default: a day, as why looks back)",
     )
     capture.add_argument("--deep", action="store_true", help="look harder, as check --deep does")
     capture.add_argument(
@@ -188,7 +210,7 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
     capture.add_argument(
         "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
     )
-    capture.add_argument("--max-size", default="50M", metavar="SIZE", help="of the archive (default: 50M)")
+    capture.add_argument("--max-size", type=given, default="50M", metavar="SIZE", help="of the archive (default: 50M)")
     capture.add_argument(
         "--max-time",
         type=_seconds,
@@ -202,9 +224,9 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
         help="replace hosts, users, addresses, serials; the same by the same everywhere",
     )
     capture.add_argument(
-        "--mapping", metavar="FILE", help="with --anonymise: write what was replaced by what, for you alone"
+        "--mapping", type=given, metavar="FILE", help="with --anonymise: write what was replaced by what, for you alone"
     )
-    capture.add_argument("--host", metavar="SNAPSHOT", help="capture a snapshot again, as to anonymise it")
+    capture.add_argument("--host", type=given, metavar="SNAPSHOT", help="capture a snapshot again, as to anonymise it")
     _common(capture)
     capture.set_defaults(json=False)
 
@@ -216,32 +238,51 @@ def _compat_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpa
         description="Judges packages, GPU, driver, Python, kernel and container by NVIDIA's and the frameworks' own rules, offline, for any machine.",
     )  # fmt: skip
     compat.add_argument(
-        "--gpu", metavar="NAME", help='a product name ("8xH100", "RTX 4090"), a PCI id, or a capability (sm_90)'
+        "--gpu",
+        type=given,
+        metavar="NAME",
+        help='a product name ("8xH100", "RTX 4090"), a PCI id, or a capability (sm_90)',
     )
-    compat.add_argument("--driver", metavar="V", help="the NVIDIA driver's version")
-    compat.add_argument("--python", metavar="V", help="3.11")
-    compat.add_argument("--kernel", metavar="V", help="uname -r")
-    compat.add_argument("--glibc", metavar="V", help="2.31")
-    compat.add_argument("--cuda", metavar="V", help="the system's CUDA toolkit")
-    compat.add_argument("--cudnn", metavar="V", help="the system's cuDNN")
-    compat.add_argument("--container-cuda", metavar="V", help="the CUDA version of the container image")
-    compat.add_argument("--machine", metavar="M", help="x86_64 or aarch64")
-    compat.add_argument("--module", metavar="FLAVOUR", help="the kernel module: open or proprietary")
-    compat.add_argument("--env", action="append", metavar="NAME=VALUE", help="LD_LIBRARY_PATH and the like")
+    compat.add_argument("--driver", type=given, metavar="V", help="the NVIDIA driver's version")
+    compat.add_argument("--python", type=given, metavar="V", help="3.11")
+    compat.add_argument("--kernel", type=given, metavar="V", help="uname -r")
+    compat.add_argument("--glibc", type=given, metavar="V", help="2.31")
+    compat.add_argument("--cuda", type=given, metavar="V", help="the system's CUDA toolkit")
+    compat.add_argument("--cudnn", type=given, metavar="V", help="the system's cuDNN")
+    compat.add_argument("--container-cuda", type=given, metavar="V", help="the CUDA version of the container image")
+    compat.add_argument("--machine", type=given, metavar="M", help="x86_64 or aarch64")
+    compat.add_argument("--module", type=given, metavar="FLAVOUR", help="the kernel module: open or proprietary")
+    compat.add_argument("--env", action="append", type=given, metavar="NAME=VALUE", help="LD_LIBRARY_PATH and the like")
     compat.add_argument(
         "--want",
         action="append",
         nargs="+",
+        type=given,
         metavar="REQUIREMENT",
         help="pip requirements, wheel file names, @FILE (requirements, lock, pip freeze, conda list, an image's environment), -",
     )
-    compat.add_argument("--host", metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
+    compat.add_argument(
+        "--host", type=given, metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine"
+    )
     compat.add_argument("--knowledge", action="store_true", help="how old the tables are, and their sources")
     compat.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
     _common(compat)
     compat.add_argument(
         "-v", "--verbose", action="store_true", help="also the sources, and all that could not be judged"
     )
+
+
+def given(text: str) -> str:
+    """The value of an option, which was not left empty: an unset variable of a script must not become another question."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the value is empty")
+    return text
+
+
+def _names(text: str) -> str:
+    if not any(name.strip() for name in text.split(",")):
+        raise argparse.ArgumentTypeError("names nothing")
+    return text
 
 
 def _pid(text: str) -> int:
@@ -284,24 +325,67 @@ def chosen_language(options: argparse.Namespace) -> str:
     return "en"
 
 
-def entry() -> NoReturn:
-    """Console script: maps every end to an exit code of the contract."""
+def entry(begin: Callable[[], None] | None = None) -> NoReturn:
+    """Maps every end to an exit code of the contract. begin: called first; the console script's, which has switched Ctrl-C until then."""
     if sys.stdout is None:  # closed by the caller: the exit code is all that can be told
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stands in for the stream until the end
     try:
+        if begin is not None:
+            begin()
         code = main(sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nobody to tell, and no noise at exit
+        leads_nowhere()
         code = EXIT_DONE
     except MemoryError:
         complain("out of memory")
         code = EXIT_OURS
     except Exception as problem:  # noqa: BLE001 - the last door: named, reported, exit 70
         code = _failed(problem)
+    if begin is not None:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said: no traceback while the interpreter leaves
     sys.exit(code)
+
+
+def working_folder() -> str:
+    """The folder in which we were started; "" where it has been deleted since."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - pathlib would be imported for this alone
+    except OSError:
+        return ""
+
+
+def home_folder() -> str:
+    """This user's home; "" for one who has none."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - as above
+    return home if home.startswith("/") else ""
+
+
+def leads_nowhere() -> None:
+    """Standard output leads nowhere from here on, so that nothing fails at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def told(text: str, code: int, unwritten: int | None = None) -> int:
+    """Writes the answer, all of it, and returns its exit code.
+
+    unwritten: the code where it cannot be written for want of space or the like; by default the answer's own.
+    A reader who went away is no fault, and the code stays what the answer is.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leads_nowhere()
+    except OSError as problem:
+        leads_nowhere()
+        complain(f"the answer could not be written: {problem.strerror or problem}")
+        return code if unwritten is None else unwritten
+    return code
 
 
 def complain(text: str) -> None:
@@ -315,11 +399,11 @@ def complain(text: str) -> None:
 
 def _failed(problem: Exception) -> int:
     """Says what went wrong, in one line; returns the exit code. Under GPUCLINIC_DEBUG the error goes on."""
-    from gpuclinic.model import UserError
+    from gpuclinic.model import CouldNotError, UserError
 
     if isinstance(problem, UserError):
         complain(str(problem))
-        return EXIT_USAGE
+        return EXIT_UNKNOWN if isinstance(problem, CouldNotError) else EXIT_USAGE
     if os.environ.get("GPUCLINIC_DEBUG"):
         raise problem
     where = problem.__traceback__
@@ -327,7 +411,7 @@ def _failed(problem: Exception) -> int:
         where = where.tb_next
     file = where.tb_frame.f_code.co_filename if where else "?"
     if isinstance(problem, OSError) and file.endswith(("cli/main.py", "cli/why.py", "cli/explain.py")):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        leads_nowhere()
         complain(f"the answer could not be written: {problem.strerror or problem}")
         return EXIT_UNKNOWN
     complain(
@@ -366,5 +450,4 @@ def main(arguments: list[str]) -> int:
         return run_explain(options)
     from gpuclinic.cli.completion import script
 
-    sys.stdout.write(script(options.shell))
-    return EXIT_DONE
+    return told(script(options.shell), EXIT_DONE, EXIT_UNKNOWN)

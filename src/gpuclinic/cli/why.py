@@ -10,10 +10,10 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, complain
+from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, complain, home_folder, told, working_folder
 from gpuclinic.cli.progress import Progress
 from gpuclinic.cli.software import judge_software
-from gpuclinic.model import UserError
+from gpuclinic.model import CouldNotError, UserError
 
 if TYPE_CHECKING:
     import argparse
@@ -63,10 +63,10 @@ def run_why(options: argparse.Namespace) -> int:
         answer.asked["job"] = options.job
     if progress is not None:
         progress.clear()
-    _print(answer, options)
     if piped and answer.outcome == "nothing_read":
         complain("standard input was empty; gpuclinic why --live examines this machine")
-    return EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
+    code = EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
+    return told(_in_form(answer, options), code, EXIT_UNKNOWN)
 
 
 def _is_piped() -> bool:
@@ -90,32 +90,31 @@ def _say_what_is_waited_for() -> None:
         complain("reading standard input; gpuclinic why --live examines this machine instead")
 
 
-def _print(answer: Answer, options: argparse.Namespace) -> None:
-    """In the form that was asked for."""
+def _in_form(answer: Answer, options: argparse.Namespace) -> str:
+    """The answer in the form that was asked for."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if options.json:
         from gpuclinic.report.as_json import why_json
 
-        sys.stdout.write(why_json(answer) + "\n")
-    elif options.markdown:
+        return why_json(answer) + "\n"
+    if options.markdown:
         from gpuclinic.report.markdown import why_markdown
 
-        sys.stdout.write(why_markdown(answer))
-    elif options.oneline:
+        return why_markdown(answer)
+    if options.oneline:
         from gpuclinic.report.oneline import why_oneline
 
-        sys.stdout.write(why_oneline(answer) + "\n")
-    else:
-        from gpuclinic.report.terminal import why_text
+        return why_oneline(answer) + "\n"
+    from gpuclinic.report.terminal import why_text
 
-        colour = (
-            sys.stdout.isatty()
-            and not options.no_color
-            and "NO_COLOR" not in os.environ
-            and os.environ.get("TERM") != "dumb"
-        )
-        sys.stdout.write(why_text(answer, colour=colour, width=text_width(), verbose=options.verbose))
+    colour = (
+        sys.stdout.isatty()
+        and not options.no_color
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb"
+    )
+    return why_text(answer, colour=colour, width=text_width(), verbose=options.verbose)
 
 
 def _asks_machine(options: argparse.Namespace) -> bool:
@@ -123,32 +122,41 @@ def _asks_machine(options: argparse.Namespace) -> bool:
     return bool(options.live or options.pid is not None or options.job or options.since or options.until)
 
 
-def _captured(paths: list[str]) -> str | None:
-    """The one path, where it is a capture: it is then asked as the server was, instead of being read as files."""
+def _captured(paths: list[str]) -> Asked | None:
+    """The one path opened, where it is a capture: it is then asked as the server was, instead of being read as files.
+
+    One that is cut short or damaged is read as files, as far as it goes.
+    """
     from pathlib import Path
 
     if len(paths) != 1 or paths[0] == "-":
         return None
     from gpuclinic.clinic.capturing import looks_captured
 
-    return paths[0] if looks_captured(Path(paths[0])) else None
+    if not looks_captured(Path(paths[0])):
+        return None
+    from gpuclinic.observe.replay import Replay
+    from gpuclinic.observe.snapshot import open_snapshot
+
+    try:
+        host = open_snapshot(Path(paths[0]))
+    except CouldNotError as problem:
+        complain(str(problem))
+        return None
+    if isinstance(host, Replay):
+        return host
+    host.close()
+    return None
 
 
-def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathered:
+def _gathered(options: argparse.Namespace, captured: Asked | None = None) -> Gathered:
     """What this machine, or the snapshot named by --host, says of the process, job or time that is asked about."""
-    from pathlib import Path
-
     from gpuclinic.cli.check import host_of
     from gpuclinic.clinic.gathering import Question, gather, parse_job, parse_moment
     from gpuclinic.clinic.live_state import state_of
     from gpuclinic.observe.replay import Replay
 
-    if captured is not None:
-        from gpuclinic.observe.snapshot import open_snapshot
-
-        host: Asked = open_snapshot(Path(captured))
-    else:
-        host = host_of(options)
+    host = captured if captured is not None else host_of(options)
     try:
         now = host.clock()
         uid = os.getuid()
@@ -156,7 +164,7 @@ def _gathered(options: argparse.Namespace, captured: str | None = None) -> Gathe
             pid=options.pid, job=parse_job(options.job) if options.job else None,
             since=parse_moment(options.since, now) if options.since else None,
             until=parse_moment(options.until, now, option="--until") if options.until else None,
-            uid=uid if uid and host.live else None, home=str(Path.home()) if host.live else "", folder=str(Path.cwd()) if host.live else "",
+            uid=uid if uid and host.live else None, home=home_folder() if host.live else "", folder=working_folder() if host.live else "",
         )  # fmt: skip
         if question.since is not None and question.until is not None and question.since > question.until:
             raise UserError("--since is later than --until")

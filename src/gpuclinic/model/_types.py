@@ -42,6 +42,10 @@ class UserError(Exception):
     """A mistake of the person at the keyboard; printed as one line, without a traceback."""
 
 
+class CouldNotError(UserError):
+    """Nothing is wrong with the command line, but what it names is damaged, or takes no more: the answer is "unknown"."""
+
+
 class Stamp(msgspec.Struct, frozen=True):
     """A point in time as a log tells it.
 
