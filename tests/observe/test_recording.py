@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuclinic.model import UserError
+from gpuclinic.clinic.checking import CheckOptions, check
+from gpuclinic.model import CouldNotError, UserError
 from gpuclinic.observe.asking import Answer
 from gpuclinic.observe.live import LiveHost
 from gpuclinic.observe.recording import OVER, RecordingHost, answer_lines, written
@@ -249,7 +250,7 @@ def test_devices_and_hard_links_are_refused(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
-    folder, refused = unpacked(path)
+    folder, refused, _ = unpacked(path)
     assert len(refused) == 3
     assert list(Path(folder.name).iterdir()) == []
     folder.cleanup()
@@ -270,11 +271,27 @@ def test_what_is_no_archive_is_refused_in_a_line(tmp_path: Path, data: bytes, to
         open_snapshot(tmp_path / "a.tar.gz")
 
 
-def test_a_cut_archive_a_bomb_and_a_crowd_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _tar(tmp_path / "a.tar.gz", {"root/x": os.urandom(200_000)}).read_bytes()
+def test_of_a_cut_archive_that_is_taken_which_came_before(tmp_path: Path) -> None:
+    whole = _tar(tmp_path / "a.tar.gz", {"root/a": b"whole", "root/x": os.urandom(200_000)}).read_bytes()
     (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="cut short"):
+    host = open_snapshot(tmp_path / "cut.tar.gz")
+    assert host.file("/a").data == b"whole"
+    assert (host.damage or "").count("cut short") == 1
+    answer = check(host, CheckOptions())
+    host.close()
+    assert answer.verdict == "unknown"
+    assert any("cut short" in gap.why and gap.required for gap in answer.not_looked_at)
+
+
+@pytest.mark.parametrize("kept", [20, 60])
+def test_a_cut_archive_of_which_nothing_came_is_no_wrong_command(tmp_path: Path, kept: int) -> None:
+    whole = _tar(tmp_path / "a.tar.gz", {"root/x": os.urandom(200_000)}).read_bytes()
+    (tmp_path / "cut.tar.gz").write_bytes(whole[:kept])
+    with pytest.raises(CouldNotError, match="cut short"):
         open_snapshot(tmp_path / "cut.tar.gz")
+
+
+def test_a_bomb_and_a_crowd_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuclinic.observe.unpacking.MOST_UNPACKED", 1 << 16)
     with pytest.raises(UserError, match="refused as a snapshot"):
         open_snapshot(_tar(tmp_path / "b.tar.gz", {"root/x": b"0" * (1 << 20)}))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language, told
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
@@ -73,16 +73,13 @@ def show(answer: Answer, options: argparse.Namespace, lang: str) -> int:
     if options.json:
         from gpuclinic.report.compat_text import compat_json
 
-        sys.stdout.write(compat_json(answer, lang) + "\n")
-        return EXIT[answer.verdict]
+        return told(compat_json(answer, lang) + "\n", EXIT[answer.verdict])
     from gpuclinic.cli.check import wants_colour
     from gpuclinic.cli.why import text_width
     from gpuclinic.report.compat_text import compat_text
 
-    sys.stdout.write(
-        compat_text(answer, lang, colour=wants_colour(options), width=text_width(), verbose=options.verbose)
-    )
-    return EXIT[answer.verdict]
+    text = compat_text(answer, lang, colour=wants_colour(options), width=text_width(), verbose=options.verbose)
+    return told(text, EXIT[answer.verdict])
 
 
 def _knowledge(options: argparse.Namespace, lang: str) -> int:
@@ -95,9 +92,7 @@ def _knowledge(options: argparse.Namespace, lang: str) -> int:
         tables = [
             {"table": name, "rows": count, "updated": date, "sources": sources} for name, count, date, sources in rows
         ]
-        sys.stdout.write(as_text({**envelope("compat", lang), "knowledge": tables}) + "\n")
-        return 0
+        return told(as_text({**envelope("compat", lang), "knowledge": tables}) + "\n", 0, EXIT_UNKNOWN)
     from gpuclinic.report.compat_text import knowledge_text
 
-    sys.stdout.write(knowledge_text(rows, lang, verbose=options.verbose))
-    return 0
+    return told(knowledge_text(rows, lang, verbose=options.verbose), 0, EXIT_UNKNOWN)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpuclinic.cli.check import host_of, wants_colour
-from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language
+from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language, told
 from gpuclinic.cli.progress import Progress
 from gpuclinic.cli.software import judge_software
 from gpuclinic.cli.why import text_width
@@ -40,10 +40,9 @@ def run_environments(options: argparse.Namespace, given: Machine | None = None) 
         from gpuclinic.report.environments import environments_body
 
         body = envelope("compat", answer.lang, answer.host)
-        sys.stdout.write(as_text({**body, **environments_body(answer)}) + "\n")
+        text = as_text({**body, **environments_body(answer)}) + "\n"
     else:
         from gpuclinic.report.environments import environments_text
 
         text = environments_text(answer, colour=wants_colour(options), width=text_width(), verbose=options.verbose)
-        sys.stdout.write(text)
-    return _EXIT[answer.verdict]
+    return told(text, _EXIT[answer.verdict])

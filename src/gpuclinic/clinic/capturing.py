@@ -11,10 +11,11 @@ import msgspec
 
 from gpuclinic import __version__
 from gpuclinic.clinic.checking import CheckAnswer, CheckOptions, as_recorded, check
-from gpuclinic.clinic.gathering import Question, gather
+from gpuclinic.clinic.gathering import Question, as_moment, gather
 from gpuclinic.clinic.gathering.process import record_processes
 from gpuclinic.clinic.packing import pack
 from gpuclinic.clinic.scrubbing import Scrubber, unpacked_text
+from gpuclinic.observe._file_child import read_regular
 from gpuclinic.observe.archives import DAMAGE, Budget, buffered, compression, decompressed
 from gpuclinic.observe.recording import OVER, RecordingHost, Written, answer_lines, written
 from gpuclinic.observe.replay import ANSWERS
@@ -90,6 +91,8 @@ def capture(
         files.left_out.append(
             {"what": "what was not asked yet", "why": f"the capture may take {options.longest_s:g} s"}
         )
+    if recorder.damage is not None:
+        files.left_out.append({"what": "what came after the damage", "why": recorder.damage})
     if scrubber.variables:
         files.left_out.append(
             {"what": f"environment variables: {scrubber.variables}", "why": "not among those that a capture keeps"}
@@ -101,6 +104,8 @@ def capture(
     when = dt.datetime.fromtimestamp(begun, dt.timezone.utc)
     folder = "".join(c if c.isalnum() or c in "-_." else "-" for c in f"gpuclinic-{name}-{when:%Y%m%dT%H%M%SZ}")
     about = _about(options, answer, name, when, scrubber)
+    if recorder.damage is not None:
+        about["damage"] = recorder.damage
     read = any(one.answer.ok and one.ask in ("file", "command", "nvml", "listing") for one in recorder.noted) or any(
         answer.ok for one in recorder.noted for answer in (one.of or {}).values()
     )
@@ -139,8 +144,9 @@ def looks_captured(path: Path) -> bool:
     """A capture of a running server: a folder with answers.jsonl, or an archive that begins as `capture` writes it; told by its first bytes."""
     try:
         if path.is_dir():
-            with (path / ANSWERS).open("rb") as file:
-                return b'"live":true' in file.read(256)
+            return b'"live":true' in read_regular(str(path / ANSWERS), 256)[0]
+        if not path.is_file():
+            return False  # a pipe gives what it holds only once
         with path.open("rb") as file:
             stream = buffered(file)
             kind = compression(stream.peek(16)[:16])
@@ -160,12 +166,12 @@ def recorded_question(replay: Replay, question: Question) -> Question:
     since, uid = asked.get("since"), asked.get("uid")
     return msgspec.structs.replace(
         question,
-        since=float(since) if question.since is None and isinstance(since, (int, float)) else question.since,
-        uid=uid if isinstance(uid, int) else None,
+        since=as_moment(since) if question.since is None else question.since,
+        uid=uid if isinstance(uid, int) and 0 <= uid < 1 << 32 else None,
         home=str(asked.get("home") or "")[:4096],
         folder=str(asked.get("folder") or "")[:4096],
         recorded=True,
-        recorded_since=float(since) if isinstance(since, (int, float)) else None,
+        recorded_since=as_moment(since),
     )
 
 

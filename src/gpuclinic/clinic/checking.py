@@ -14,6 +14,7 @@ from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
 from gpuclinic.clinic.looks._look import as_number, zone_of
 from gpuclinic.clinic.looks.from_texts import complete_from_texts
 from gpuclinic.clinic.reading import Reader, Texts
+from gpuclinic.clinic.stumbling import stumbled
 from gpuclinic.clinic.untold import unjudged, untold
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.evidence import Reading
@@ -112,6 +113,9 @@ def check(
     label = (name.line if name.ok else None) or host.label
     findings = [from_judged(one, options.lang, label) for one in judged if one.state == "holds"]
     findings += _from_logs(host, reader, seen.facts, options)
+    damage = getattr(host, "damage", None)
+    if damage is not None:
+        seen.gaps.append(Gap("snapshot", f"{damage}; only what came before that was looked at", required=True))
     seen.gaps += untold(host, [look.id for look in looks], window[-1].facts, seen.gaps)
     gaps = _gaps(_without_needless(seen.gaps, window[-1].facts), options, judged)
     gaps += unjudged(options.require, rows, judged, gaps)
@@ -177,11 +181,21 @@ def take_looks(host: Asked, looks: list[Look], wanted: Wanted, progress: Callabl
         module, _, name = look.function.partition(":")
         function = getattr(importlib.import_module(f"gpuclinic.clinic.looks.{module}"), name)
         wanted.facts = out.facts
-        got: Seen = function(host, wanted)
+        got = _of_look(look, function, host, wanted)
         out.facts += got.facts
         out.texts += got.texts
         out.gaps += got.gaps
     return out
+
+
+def _of_look(look: Look, function: Callable[[Asked, Wanted], Seen], host: Asked, wanted: Wanted) -> Seen:
+    """What a look brings; one that stumbles over what a machine answered says so, and costs only what it would have brought."""
+    try:
+        return function(host, wanted)
+    except (UserError, MemoryError):
+        raise
+    except Exception as problem:  # noqa: BLE001 - it becomes a gap
+        return Seen(gaps=[Gap(look.id, stumbled(problem), required=look.required)])
 
 
 def _sampled_kinds(seen: Seen) -> set[str]:

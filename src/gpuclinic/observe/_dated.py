@@ -48,7 +48,7 @@ def _instant(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return _sensible(float(value))
+        return _sensible(value)
     return instant_in(value[:200]) if isinstance(value, str) else None
 
 
@@ -81,4 +81,4 @@ def _of_words(found: re.Match[str]) -> float:
 
 
 def _sensible(seconds: float) -> float | None:
-    return seconds if _EARLIEST < seconds < _LATEST else None
+    return float(seconds) if _EARLIEST < seconds < _LATEST else None

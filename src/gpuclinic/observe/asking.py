@@ -11,6 +11,9 @@ import msgspec
 MOST_BYTES = 1 << 20
 """What a file or a command may give at most, unless the question says otherwise."""
 
+LATEST = 250_000_000_000.0
+"""Unix seconds in the year 9892: later ones cannot be written as a date in every time zone, and no machine tells them."""
+
 
 class Answer(msgspec.Struct, frozen=True):
     """What a machine answered.

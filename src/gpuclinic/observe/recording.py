@@ -58,6 +58,7 @@ class RecordingHost:
         """longest_s: seconds after which nothing more is asked, so that a sick machine cannot hold the capture for ever."""
         self.label = inner.label
         self.live = inner.live
+        self.damage: str | None = getattr(inner, "damage", None)
         self.noted: list[Noted] = []
         self._inner = inner
         self._left = most

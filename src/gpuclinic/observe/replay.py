@@ -8,9 +8,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from gpuclinic.model import UserError
+from gpuclinic.model import CouldNotError
 from gpuclinic.observe._file_child import read_regular
-from gpuclinic.observe.asking import MOST_BYTES, Answer
+from gpuclinic.observe.asking import LATEST, MOST_BYTES, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,8 @@ class Replay:
         """A running server was recorded: looks treat what it did not have as they did there."""
         self._temporary = temporary
         self.about = about
+        self.damage = str(about["damage"])[:200] if about.get("damage") else None
+        """Why what was captured was itself only a part."""
         self._folder = folder.resolve()
         self._lines: dict[_Key, list[dict[str, Any]]] = {}
         self._next: dict[_Key, int] = {}
@@ -57,17 +59,17 @@ class Replay:
         try:
             data, cut = read_regular(str(path), _MOST_INDEX)
         except OSError as problem:
-            raise UserError(f"{self.label}: {ANSWERS}: {problem.strerror or problem}") from None
+            raise CouldNotError(f"{self.label}: {ANSWERS}: {problem.strerror or problem}") from None
         rows = data.split(b"\n")
         if cut or len(rows) > _MOST_LINES:
-            raise UserError(f"{self.label}: {ANSWERS} is larger than any capture's")
+            raise CouldNotError(f"{self.label}: {ANSWERS} is larger than any capture's")
         for number, row in enumerate(rows):
             if not row.strip():
                 continue
             try:
                 line = json.loads(row)
             except (ValueError, RecursionError):
-                raise UserError(
+                raise CouldNotError(
                     f"{self.label}: {ANSWERS}, line {number + 1} is no JSON: damaged or cut short"
                 ) from None
             if isinstance(line, dict):
@@ -78,7 +80,7 @@ class Replay:
         if "gpuclinic_answers" in line:
             self.live = line.get("live") is True
         if ask == "clock":
-            self._clocks.append(_number(line.get("at")))
+            self._clocks.append(min(_number(line.get("at")), LATEST))
             return
         if ask == "wait":
             self.samples += not self._marks
@@ -89,7 +91,7 @@ class Replay:
                 {key: len(kept) for key, kept in self._lines.items()},
             )
             return
-        if not isinstance(ask, str):
+        if not isinstance(ask, str) or not isinstance(line.get("path", ""), str):
             return
         self._lines.setdefault(_key(line), []).append(line)
         path = line.get("path")
@@ -171,8 +173,9 @@ class Replay:
         if line is not None:
             shared = {"at": line.get("at"), "seconds": line.get("seconds")}
             return {
-                str(one.get("path")): self._answer(f"file {one.get('path')}", {**shared, **one}, most)
+                path: self._answer(f"file {path}", {**shared, **one}, most)
                 for one in _rows(line.get("of"))
+                if isinstance(path := one.get("path"), str) and _named_by(path, pattern)
             }
         found = {path: self.file(path, most) for path in sorted(self._files) if _matches(path, pattern)}
         found = {path: answer for path, answer in found.items() if answer.code not in (errno.ENOENT, errno.EISDIR)}
@@ -194,7 +197,9 @@ class Replay:
         """Where links led that a pattern named."""
         line = self._recorded(("links", pattern))
         found = line.get("links") if line is not None else None
-        return {str(path): str(to) for path, to in found.items()} if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return {path: to for path, to in found.items() if isinstance(to, str) and _named_by(path, pattern)}
 
     def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:  # noqa: ARG002
         """What a search found; that of the recording, whatever its limits were."""
@@ -258,10 +263,12 @@ class Replay:
 
 def _key(line: dict[str, Any]) -> _Key:
     ask, path = line["ask"], line.get("path")
+    most = line.get("most")
+    most = most if isinstance(most, int) else None
     if ask == "file":
-        return (ask, path, line.get("most"), bool(line.get("end")))
+        return (ask, path, most, bool(line.get("end")))
     if ask == "files":
-        return (ask, path, line.get("most"))
+        return (ask, path, most)
     if ask == "command":
         argv = line.get("argv")
         return (ask, tuple(str(word) for word in argv) if isinstance(argv, list) else ())
@@ -270,12 +277,18 @@ def _key(line: dict[str, Any]) -> _Key:
     return (ask, path)
 
 
+def _named_by(path: str, pattern: str) -> bool:
+    """A recorded path is one that the pattern could have named; what hung stands under the pattern itself."""
+    return path == pattern or _matches(path, pattern)
+
+
 def _rows(value: object) -> list[dict[str, Any]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e15 else 0.0
+    """What a machine measured, which is never below zero."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0
 
 
 def _matches(path: str, pattern: str) -> bool:

@@ -9,24 +9,29 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuclinic.model import UserError
+from gpuclinic.model import CouldNotError, UserError
 from gpuclinic.observe._dated import taken_at
 from gpuclinic.observe._file_child import read_regular, stat_of
 from gpuclinic.observe._walk import SKIPPED, walk
-from gpuclinic.observe.asking import MOST_BYTES, Answer, slug
+from gpuclinic.observe.asking import LATEST, MOST_BYTES, Answer, slug
 from gpuclinic.observe.replay import ANSWERS, Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from tempfile import TemporaryDirectory
 
 _MOST_FILES = 50_000
+_MOST_STEPS = 4000
+"""Of a path with all its links; the kernel follows forty links."""
 _SAME_WITH_ANY_OPTIONS = frozenset({"dmesg"})
 """Programs whose options change the look of what they print, not what it is about: commands/dmesg.txt answers for all of them."""
+MOST_NVML = 8 << 20
+"""Bytes of nvml.json; sixteen GPUs with all their processes and samples take one."""
+_MOST_STATS = 16 << 20
 _MOST_TEXT = 8 << 20
 _MOST_TEXTS = 64 << 20
 
@@ -40,46 +45,74 @@ class Snapshot:
     """Made by hand, it holds one moment."""
 
     def __init__(
-        self, folder: Path, label: str | None = None, temporary: TemporaryDirectory[str] | None = None
+        self,
+        folder: Path,
+        label: str | None = None,
+        temporary: TemporaryDirectory[str] | None = None,
+        damage: str | None = None,
     ) -> None:
+        """damage: why only a part of what it was made from could be had."""
         self._folder = folder.resolve()
         self._temporary = temporary
+        self.damage = damage
         self._given: set[str] = set()
+        self._ways: dict[str, str] = {}
         self.label = label or folder.name
         inside = self._folder / "root"
         self._root = inside if inside.is_dir() else self._folder
-        self.about = self._own("snapshot.json").json()
+        self.about = self._own("snapshot.json", MOST_BYTES).json()
 
-    def _own(self, name: str) -> Answer:
+    def _own(self, name: str, most: int) -> Answer:
+        """One of the snapshot's own files, which are small; a larger one is none."""
         if (self._folder / name).is_symlink():
             return Answer(name, why="a link", code=errno.ELOOP)
-        return self._read(self._folder / name, name, MOST_BYTES * 64, end=False)
+        answer = self._read(self._folder / name, name, most, end=False)
+        return Answer(name, why=f"larger than {most >> 20} MiB", code=errno.EFBIG) if answer.cut else answer
 
-    def _inside(self, path: str) -> Path:
+    @functools.cached_property
+    def _stats(self) -> dict[str, Any]:
+        return self._own("stat.json", _MOST_STATS).json()
+
+    def _inside(self, path: str) -> str:
         """Where a path of the examined machine lies; its links are followed as if root/ were the root, never out of it."""
-        place = self._root
-        parts = [part for part in path.split("/") if part not in ("", ".")]
-        for _ in range(400):
+        path = path.rstrip("/")
+        folder, _, name = path.rpartition("/")
+        above = self._ways.get(folder)
+        if above is None:
+            if len(self._ways) > _MOST_FILES:
+                self._ways.clear()
+            above = self._ways[folder] = self._followed(folder)
+        if name in ("", ".", ".."):
+            return self._followed(path)
+        step = f"{above}/{name}"
+        return self._followed(path) if _target(step) is not None else step
+
+    def _followed(self, path: str) -> str:
+        """The path step by step."""
+        root = place = str(self._root)
+        parts = path.split("/")[::-1]
+        for _ in range(_MOST_STEPS):
+            while parts and parts[-1] in ("", "."):
+                parts.pop()
             if not parts:
                 return place
-            part = parts.pop(0)
+            part = parts.pop()
             if part == "..":
-                place = place.parent if place != self._root else place
+                place = place.rpartition("/")[0] if place != root else root
                 continue
-            step = place / part
-            if step.is_symlink():
-                target = os.readlink(step)
-                parts = [p for p in target.split("/") if p not in ("", ".")] + parts
-                place = self._root if target.startswith("/") else place
+            target = _target(f"{place}/{part}")
+            if target is None:
+                place = f"{place}/{part}"
                 continue
-            place = step
+            parts += target.split("/")[::-1]
+            place = root if target.startswith("/") else place
         raise OSError(errno.ELOOP, "too many links", path)
 
-    def _read(self, place: Path, question: str, most: int, *, end: bool) -> Answer:
+    def _read(self, place: Path | str, question: str, most: int, *, end: bool) -> Answer:
         try:
             data, cut = read_regular(str(place), most, end=end)
-        except OSError as problem:
-            return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
+        except (OSError, ValueError) as problem:
+            return _refusal(question, problem)
         return Answer(question, data, cut=cut)
 
     def file(self, path: str, most: int = MOST_BYTES, *, end: bool = False) -> Answer:
@@ -87,10 +120,10 @@ class Snapshot:
         question = f"file {path}"
         try:
             place = self._inside(path)
-            self._given.add(str(place))
+            self._given.add(place)
             return self._read(place, question, most, end=end)
-        except OSError as problem:
-            return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
+        except (OSError, ValueError) as problem:
+            return _refusal(question, problem)
 
     def files(self, pattern: str, most: int = 1 << 16) -> dict[str, Answer]:
         """Files under root/ that a pattern names."""
@@ -120,8 +153,8 @@ class Snapshot:
         for path in paths:
             parent, _, name = path.rpartition("/")
             try:
-                os.lstat(self._inside(parent or "/") / name)
-            except OSError:
+                os.lstat(f"{self._inside(parent or '/')}/{name}")
+            except (OSError, ValueError):
                 continue
             yield path
 
@@ -131,28 +164,28 @@ class Snapshot:
             return Answer(
                 f"listing {path}", "\n".join(sorted(os.listdir(self._inside(path)))).encode("utf-8", "surrogateescape")
             )
-        except OSError as problem:
-            return Answer(f"listing {path}", why=problem.strerror or str(problem), code=problem.errno)
+        except (OSError, ValueError) as problem:
+            return _refusal(f"listing {path}", problem)
 
     def link(self, path: str) -> Answer:
         """Where a link under root/ leads."""
         parent, _, name = path.rpartition("/")
         try:
             return Answer(
-                f"link {path}", os.readlink(self._inside(parent or "/") / name).encode("utf-8", "surrogateescape")
+                f"link {path}", os.readlink(f"{self._inside(parent or '/')}/{name}").encode("utf-8", "surrogateescape")
             )
-        except OSError as problem:
-            return Answer(f"link {path}", why=problem.strerror or str(problem), code=problem.errno)
+        except (OSError, ValueError) as problem:
+            return _refusal(f"link {path}", problem)
 
     def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
         """Searches below a folder under root/. It does not hurry: a snapshot answers the same each time."""
         question = f"find {start}"
         wild = any(sign in start for sign in "*?[")
         try:
-            starts = [str(self._inside(path)) for path in (self._matching(start) if wild else [start])]
+            starts = [self._inside(path) for path in (self._matching(start) if wild else [start])]
             found = walk("", starts, names, depth=depth, most=most, seconds=max(seconds, 10.0), skip=SKIPPED)
-        except OSError as problem:
-            return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
+        except (OSError, ValueError) as problem:
+            return _refusal(question, problem)
         above = len(str(self._root))
         for name in ("found", "refused"):
             found[name] = [path[above:] for path in found[name]]
@@ -165,13 +198,13 @@ class Snapshot:
     def stat(self, path: str) -> Answer:
         """What stat.json says of a path; else what the folder itself has."""
         question = f"stat {path}"
-        kept = self._own("stat.json").json().get(path)
+        kept = self._stats.get(path)
         if isinstance(kept, dict):
             return Answer(question, json.dumps(kept).encode())
         try:
-            return Answer(question, json.dumps(stat_of(str(self._inside(path)))).encode())
-        except OSError as problem:
-            return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
+            return Answer(question, json.dumps(stat_of(self._inside(path))).encode())
+        except (OSError, ValueError) as problem:
+            return _refusal(question, problem)
 
     def space(self, path: str) -> Answer:
         """A snapshot does not know sizes of file systems but by df."""
@@ -205,10 +238,9 @@ class Snapshot:
 
     def nvml(self, *, deep: bool = False, sample: int = 0) -> Answer:  # noqa: ARG002 - there is one
         """nvml.json."""
-        answer = self._own("nvml.json")
-        return Answer(
-            "nvml", answer.data, why=None if answer.ok else "not in the snapshot", code=answer.code, sample=sample
-        )
+        answer = self._own("nvml.json", MOST_NVML)
+        why = answer.why if answer.code != errno.ENOENT else "not in the snapshot"
+        return Answer("nvml", answer.data, why=why, code=answer.code, sample=sample)
 
     @functools.cached_property
     def dated(self) -> float | None:
@@ -233,7 +265,7 @@ class Snapshot:
 
     def clock(self) -> float:
         """When it was made, as far as it tells; else when its folder was written."""
-        return self.dated if self.dated is not None else self._folder.stat().st_mtime
+        return self.dated if self.dated is not None else min(max(0.0, self._folder.stat().st_mtime), LATEST)
 
     def wait(self, seconds: float) -> None:
         """Time does not pass here."""
@@ -252,7 +284,10 @@ class Snapshot:
 
     def _unread(self) -> Iterator[str]:
         for top in ("commands", "root/var/log"):
-            start = self._inside("/var/log") if top.startswith("root/") else self._folder / top
+            try:
+                start = Path(self._inside("/var/log")) if top.startswith("root/") else self._folder / top
+            except OSError:
+                continue  # who asks for a log by its name is told why
             for folder, folders, names in os.walk(start) if not start.is_symlink() else ():
                 folders.sort()
                 for name in sorted(names)[:_MOST_FILES]:
@@ -266,7 +301,14 @@ class Snapshot:
             self._temporary.cleanup()
 
 
-def open_snapshot(path: Path) -> Snapshot | Replay:
+def _refusal(question: str, problem: OSError | ValueError) -> Answer:
+    """What the file system refused; a ValueError is a name that no file can have."""
+    if isinstance(problem, OSError):
+        return Answer(question, why=problem.strerror or str(problem), code=problem.errno)
+    return Answer(question, why=str(problem), code=errno.EINVAL)
+
+
+def open_snapshot(path: Path, progress: Callable[[str], None] | None = None) -> Snapshot | Replay:
     """The snapshot at a path: a folder, or an archive of one (unpacked into a private folder that `close` removes).
 
     UserError: there is nothing like a snapshot, or the archive is refused.
@@ -277,27 +319,38 @@ def open_snapshot(path: Path) -> Snapshot | Replay:
         raise UserError(f"{path}: neither a folder nor an archive")
     from gpuclinic.observe.unpacking import unpacked
 
-    folder, refused = unpacked(path)
+    folder, refused, damage = unpacked(path, progress)
     try:
-        return _opened(Path(folder.name), path.name, folder, refused)
+        return _opened(Path(folder.name), path.name, folder, refused, damage)
     except BaseException:
         folder.cleanup()
         raise
 
 
 def _opened(
-    path: Path, label: str, temporary: TemporaryDirectory[str] | None, refused: list[str] | None = None
+    path: Path,
+    label: str,
+    temporary: TemporaryDirectory[str] | None,
+    refused: list[str] | None = None,
+    damage: str | None = None,
 ) -> Snapshot | Replay:
     folder = snapshot_folder(path)
+    if folder is None and damage is not None:
+        raise CouldNotError(f"{label}: {damage}; nothing of a snapshot came out of it")
     if folder is None:
         told = f" ({refused[0]})" if refused else ""
         raise UserError(f"{label}: no snapshot: neither root/ nor commands/ nor {ANSWERS} in it{told}")
-    if not (folder / ANSWERS).is_file():
-        return Snapshot(folder, label, temporary)
+    whole = damage is None or (folder / LAST).is_file()  # else the answers themselves are cut, and the files tell more
+    if not whole or not (folder / ANSWERS).is_file():
+        return Snapshot(folder, label, temporary, damage)
     about = Snapshot(folder).about
-    return Replay(folder, str(about.get("host") or label), about, temporary)
+    replay = Replay(folder, str(about.get("host") or label)[:253], about, temporary)
+    replay.damage = damage or replay.damage
+    return replay
 
 
+LAST = "snapshot.json"
+"""What `capture` writes last."""
 _MARKS = (ANSWERS, "root", "commands", "nvml.json")
 _OF_A_DISK = ("etc", "proc", "sys", "var")
 _DEEPEST = 3
@@ -314,6 +367,25 @@ def snapshot_folder(path: Path) -> Path | None:
         for folder in level:
             if any((folder / name).is_dir() for name in _OF_A_DISK):
                 return folder
-            below += [step for step in sorted(folder.iterdir())[:200] if step.is_dir() and not step.is_symlink()]
+            below += [step for step in _steps(folder) if step.is_dir() and not step.is_symlink()]
         level = below[:1000]
     return None
+
+
+def _steps(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())[:200]
+    except OSError:
+        return []
+
+
+def _target(place: str) -> str | None:
+    """Where a link leads; None where it is none. OSError: a name that no file can have, a folder that may not be entered."""
+    try:
+        return os.readlink(place)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a name that no file can have", place) from None
+    except OSError as problem:
+        if problem.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise

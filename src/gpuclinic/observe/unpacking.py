@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from gpuclinic.model import UserError
+from gpuclinic.model import CouldNotError, UserError
 from gpuclinic.observe.archives import (
     DAMAGE,
     LARGEST_RATIO,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import io
     import tarfile
     import zipfile
+    from collections.abc import Callable
 
 MOST_UNPACKED = 1 << 30
 MOST_FILES = 50_000
@@ -37,16 +38,21 @@ _LONGEST_LINK = 4096
 class _Taker:
     """Writes members below a folder; links come last, so that none is ever written through."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, progress: Callable[[str], None] | None = None) -> None:
         self._folder = folder
+        self._progress = progress
         self._links: list[tuple[str, str]] = []
         self.left = MOST_UNPACKED
         self.members = MOST_FILES
         self.refused: list[str] = []
+        self.damage: str | None = None
+        """Why the rest is not there."""
 
     def counts(self) -> None:
         """One more member; UserError where there are too many."""
         self.members -= 1
+        if self._progress is not None and self.members % 64 == 0:
+            self._progress(f"unpacking: {MOST_FILES - self.members} files")
         if self.members < 0:
             raise UserError(f"more than {MOST_FILES} files: refused as a snapshot")
 
@@ -91,10 +97,15 @@ class _Taker:
             made.add(name)
 
 
-def unpacked(path: Path) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
-    """A private folder with what the archive holds, and what of it was refused and why. UserError: no archive, damaged, or a bomb."""
+def unpacked(
+    path: Path, progress: Callable[[str], None] | None = None
+) -> tuple[tempfile.TemporaryDirectory[str], list[str], str | None]:
+    """A private folder with what the archive holds; what of it was refused and why; where it is damaged or cut short, by what.
+
+    UserError: no archive, or a bomb.
+    """
     folder = tempfile.TemporaryDirectory(prefix="gpuclinic-")
-    taker = _Taker(Path(folder.name))
+    taker = _Taker(Path(folder.name), progress)
     try:
         with path.open("rb") as file:
             stream = buffered(file)
@@ -102,18 +113,19 @@ def unpacked(path: Path) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
             if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
                 _zip(file, taker)
             else:
+                _count(path)
                 _tar(stream, head, path.stat().st_size, taker)
         taker.make_links()
     except UserError as problem:
         folder.cleanup()
-        raise UserError(f"{path}: {problem}") from None
+        raise type(problem)(f"{path}: {problem}") from None
     except DAMAGE as problem:
         folder.cleanup()
-        raise UserError(f"{path}: cannot be unpacked: {problem or type(problem).__name__}") from None
+        raise CouldNotError(f"{path}: cannot be unpacked: {problem or type(problem).__name__}") from None
     except BaseException:
         folder.cleanup()
         raise
-    return folder, taker.refused
+    return folder, taker.refused, taker.damage
 
 
 def _tar(stream: io.BufferedReader, head: bytes, size: int, taker: _Taker) -> None:
@@ -122,7 +134,10 @@ def _tar(stream: io.BufferedReader, head: bytes, size: int, taker: _Taker) -> No
     budget = Budget()
     kind = compression(head)
     inner = decompressed(cast("BinaryIO", stream), kind, size, budget) if kind is not None else stream
-    if not is_tar(inner.peek(512)[:512]):
+    start = inner.peek(512)[:512]
+    if not is_tar(start):
+        if kind is not None and len(start) < 512:
+            raise CouldNotError("damaged or cut short before anything could be unpacked")
         raise UserError(f"no archive of a snapshot ({problem_of(inner) or 'no tar or zip'})")
     try:
         with tarfile.open(fileobj=inner, mode="r|", errorlevel=0) as archive:
@@ -130,9 +145,35 @@ def _tar(stream: io.BufferedReader, head: bytes, size: int, taker: _Taker) -> No
                 taker.counts()
                 _tar_member(archive, member, taker)
     except tarfile.TarError as problem:
-        raise UserError(f"damaged or cut short: {problem_of(inner) or problem}") from None
-    if problem_of(inner) is not None:
-        raise UserError(str(problem_of(inner)))
+        taker.damage = problem_of(inner) or f"damaged or cut short: {problem}"
+    except DAMAGE as problem:
+        if taker.members == MOST_FILES:
+            raise
+        taker.damage = problem_of(inner) or f"damaged or cut short: {problem or type(problem).__name__}"
+    told = problem_of(inner)
+    if told is not None and "damaged" not in told:
+        raise UserError(told)  # a bomb
+    taker.damage = taker.damage or told
+
+
+def _count(path: Path) -> None:
+    """UserError where an archive holds too many files: told by its headers alone, before one is written."""
+    with path.open("rb") as file:
+        stream = buffered(file)
+        kind = compression(stream.peek(512)[:512])
+        if kind is not None:
+            stream = decompressed(cast("BinaryIO", stream), kind, path.stat().st_size, Budget())
+        members = 0
+        while len(header := stream.read(512)) == 512 and header.strip(b"\0"):
+            size = header[124:136].strip(b"\0 ")
+            if not size.isdigit() or size.strip(b"01234567"):
+                return  # no plain header: whoever unpacks it will tell
+            members += header[156:157] in b"\x000125"
+            if members > MOST_FILES:
+                raise UserError(f"more than {MOST_FILES} files: refused as a snapshot")
+            left = -(-int(size, 8) // 512) * 512
+            while left > 0 and (skipped := stream.read(min(left, 1 << 20))):
+                left -= len(skipped)
 
 
 def _tar_member(archive: tarfile.TarFile, member: tarfile.TarInfo, taker: _Taker) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuclinic.clinic.gathering._gathered import Gathered
-from gpuclinic.clinic.gathering._question import Job, Question, parse_job, parse_moment
+from gpuclinic.clinic.gathering._question import Job, Question, as_moment, parse_job, parse_moment
 from gpuclinic.clinic.gathering.changes import gather_changes
 from gpuclinic.clinic.gathering.jobs import gather_job, gather_owner, gather_recent_jobs
 from gpuclinic.clinic.gathering.logs import gather_logs
@@ -16,14 +17,17 @@ from gpuclinic.clinic.gathering.memory import gather_memory
 from gpuclinic.clinic.gathering.process import gather_process
 from gpuclinic.clinic.gathering.records import gather_records
 from gpuclinic.clinic.gathering.user_logs import gather_user_logs
-from gpuclinic.clinic.looks._look import zone_of
+from gpuclinic.clinic.looks._look import as_number, zone_of
+from gpuclinic.clinic.stumbling import stumbled
 from gpuclinic.diagnose.subject import Subject
-from gpuclinic.model import Fact, Stamp, Where
+from gpuclinic.model import Fact, Stamp, UserError, Where
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from gpuclinic.observe.asking import Asked
 
-__all__ = ["Gathered", "Job", "Question", "gather", "parse_job", "parse_moment"]
+__all__ = ["Gathered", "Job", "Question", "as_moment", "gather", "parse_job", "parse_moment"]
 
 RECENT_S = 86400.0
 """How far back a question without a time looks."""
@@ -35,7 +39,8 @@ def gather(host: Asked, question: Question) -> Gathered:
         question = msgspec.structs.replace(question, since=question.until - RECENT_S)
     now = host.clock()
     up = host.file("/proc/uptime", 64)
-    boot = now - float(up.line.split()[0]) if up.ok and up.line else None
+    up_s = as_number(up.line) if up.ok else None
+    boot = now - up_s if up_s is not None and 0 <= up_s <= now else None
     subject = Subject(
         asked="pid" if question.pid is not None else "job" if question.job is not None else "recent",
         since=question.since, until=question.until, boot=boot, now=now, uid=question.uid, offset=_offset(host, now),
@@ -49,28 +54,42 @@ def gather(host: Asked, question: Question) -> Gathered:
     if host.live:
         _start(host, question, since)
     if boot is not None:
-        place = Where("/proc/uptime", 1, f"up {up.line.split()[0]} s")
+        place = Where("/proc/uptime", 1, f"up {up_s:.2f} s")
         gathered.facts.append(Fact("boot", "this boot", {}, {"": place}, "/proc/uptime", time=Stamp(boot, zoned=True)))
+    for step in _steps(host, question, gathered, since, now):
+        try:
+            step()
+        except (UserError, MemoryError):
+            raise
+        except Exception as problem:  # noqa: BLE001 - it becomes a "not read, because"
+            gathered.refused(getattr(step, "func", step).__name__.removeprefix("gather_"), stumbled(problem))
+    subject.live |= {name for name, _ in gathered.texts} | {fact.source for fact in gathered.facts}
+    _wish(gathered)
+    return gathered
+
+
+def _steps(
+    host: Asked, question: Question, gathered: Gathered, since: float, now: float
+) -> Iterator[Callable[[], object]]:
+    """What is asked, one after the other; one that stumbles costs only its own answers."""
     if question.pid is not None:
-        gather_process(host, question.pid, gathered)
-        gather_owner(host, gathered, since)
+        yield partial(gather_process, host, question.pid, gathered)
+        yield partial(gather_owner, host, gathered, since)
     if question.job is not None:
-        gather_job(host, question.job, gathered, since, question.until)
+        yield partial(gather_job, host, question.job, gathered, since, question.until)
     elif question.pid is None:
-        gather_recent_jobs(host, question, gathered, since)
-    gather_memory(host, gathered)
+        yield partial(gather_recent_jobs, host, question, gathered, since)
+    yield partial(gather_memory, host, gathered)
     logs, logs_since = question, since
     if question.recorded:  # what was asked then, of which the answer keeps what lies in the time asked about
         logs = msgspec.structs.replace(question, until=None)
         logs_since = question.recorded_since if question.recorded_since is not None else now - RECENT_S
-    gather_records(host, logs, gathered, logs_since)
+    yield partial(gather_records, host, logs, gathered, logs_since)
     if host.live:
-        gather_logs(host, logs, gathered, logs_since)
-        gather_user_logs(host, question, gathered, max(since, now - RECENT_S) if question.since is None else since)
-        gather_changes(host, gathered)
-    subject.live |= {name for name, _ in gathered.texts} | {fact.source for fact in gathered.facts}
-    _wish(gathered)
-    return gathered
+        recent = max(since, now - RECENT_S) if question.since is None else since
+        yield partial(gather_logs, host, logs, gathered, logs_since)
+        yield partial(gather_user_logs, host, question, gathered, recent)
+        yield partial(gather_changes, host, gathered)
 
 
 def _since(question: Question, now: float, boot: float | None) -> float:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from gpuclinic.model import UserError
+from gpuclinic.observe.asking import LATEST
 
 JobKind = Literal["slurm", "unit", "container", "pod", "name"]
 _SPAN = re.compile(r"(\d+(?:\.\d+)?) ?(s|sec|m|min|h|d|w)(?: ?ago)?")
@@ -17,6 +18,12 @@ _FORMS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d", "%m-%dT%H:%M:%S", "
 _UNIT = re.compile(r"[\w@.:\\-]+\.(?:service|scope|slice|socket|timer|mount)")
 _SLURM = re.compile(r"\d{1,10}(?:_\d{1,7})?(?:\+\d{1,5})?(?:\.(?:\d{1,7}|batch|extern|interactive))?")
 _WORD = re.compile(r"[A-Za-z0-9][\w.@:-]{0,252}", re.ASCII)
+
+
+def as_moment(value: object) -> float | None:
+    """Unix seconds that a capture tells; None where it is no number, or none of a time that there is."""
+    real = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LATEST
+    return float(value) if real and isinstance(value, (int, float)) else None
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -81,6 +88,21 @@ def parse_job(text: str) -> Job:
 
 
 def parse_moment(text: str, now: float, zone: dt.tzinfo | None = None, *, option: str = "--since") -> float:
+    """As `_moment` reads it, no earlier than 1970: what asks for more asks for everything. UserError: no time that there is."""
+    try:
+        moment = _moment(text, now, zone)
+    except (ValueError, OverflowError, OSError):
+        raise UserError(_no_time(option, text)) from None
+    if not moment <= LATEST:
+        raise UserError(_no_time(option, text))
+    return max(0.0, moment)
+
+
+def _no_time(option: str, text: str) -> str:
+    return f'{option}: no such time: {text[:80]} (2h, 30m, today, yesterday, 04:00, "2026-03-02 04:00")'
+
+
+def _moment(text: str, now: float, zone: dt.tzinfo | None) -> float:
     """Unix seconds of "2h", "30m", "today", "yesterday", "04:00", "2026-03-02 04:00", "@1709352669". zone: the machine's; None for the local one.
 
     >>> utc = dt.timezone.utc
@@ -112,12 +134,7 @@ def parse_moment(text: str, now: float, zone: dt.tzinfo | None = None, *, option
         elif form.startswith("%m"):
             found = found.replace(year=midnight.year)
         return _seconds(found, zone)
-    try:
-        whole = dt.datetime.fromisoformat(stamp.replace("Z", "+00:00"))
-    except ValueError:
-        raise UserError(
-            f'{option}: no such time: {text} (2h, 30m, today, yesterday, 04:00, "2026-03-02 04:00")'
-        ) from None
+    whole = dt.datetime.fromisoformat(stamp.replace("Z", "+00:00"))
     return whole.timestamp() if whole.tzinfo is not None else _seconds(whole, zone)
 
 

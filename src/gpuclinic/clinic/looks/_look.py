@@ -85,12 +85,17 @@ def first_line(host: Asked, path: str) -> str | None:
     return answer.line if answer.ok else None
 
 
+_MOST_NUMBER = 1e30
+"""No file of a machine holds a larger number, nor an infinite one."""
+
+
 def as_number(text: Any) -> float | None:
-    """A number at the beginning of a text ("16.0 GT/s PCIe"); None where there is none."""
+    """A number at the beginning of a text ("16.0 GT/s PCIe"); None where there is none, or no sensible one."""
     import re
 
     found = re.match(r"\s*(-?\d+(?:\.\d+)?)", str(text)) if text is not None else None
-    return float(found[1]) if found else None
+    number = float(found[1]) if found else None
+    return number if number is not None and abs(number) < _MOST_NUMBER else None
 
 
 def zone_of(host: Asked, at: float) -> float:
