@@ -17,7 +17,7 @@ def machine(facts: Iterable[Fact]) -> dict[str, Any]:
     driver = library = None
     for fact in facts:
         if fact.kind == "gpu":
-            models[str(fact.fields.get("name") or "GPU")] += 1
+            models[str(fact.fields.get("name") or "GPU (?)")] += 1
         elif fact.kind == "driver" and fact.fields.get("version"):
             driver = driver or str(fact.fields["version"])
         elif fact.kind == "nvml":
