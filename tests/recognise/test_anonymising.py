@@ -97,6 +97,52 @@ def test_a_host_called_as_a_word_is_replaced_where_hosts_stand() -> None:
     assert made.text("gpu10 kernel").startswith("node")
 
 
+@pytest.mark.parametrize("host", ["vm", "gpu", "db1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1 localhost\n127.0.1.1 {}\n", "127.0.0.1 {} # me\n", "fe80::1 a {}\n", "postgres://u:***@{}:5432/x", "http://{}/x", "ssh a@{} ls", "alice@{}:~$ ls",
+        "{}:4123:4200 [3] NCCL INFO x", "{}:/export /mnt nfs rw\n", "[  1.0] systemd[1]: Hostname set to <{}>.", '{{"hostname":"{}"}}', "NodeName={} Gres=gpu:8", "SLURMD_NODENAME={}",
+        "Mar  2 04:11:09 {} kernel: x", "2026-03-02T04:11:09.120000+00:00 {} sshd[1]: x", "Linux {} 6.1.0 #1", "{}\n", "{}.corp.acme.com is up", "MASTER_ADDR={}",
+    ],
+)  # fmt: skip
+def test_a_short_host_is_replaced_in_every_place_of_a_host(text: str, host: str) -> None:
+    made = Anonymiser(b"k")
+    made.learn("root/proc/sys/kernel/hostname", host + "\n")
+    made.learn("root/etc/resolv.conf", "search corp.acme.com\n")
+    shown = made.text(text.format(host))
+    assert not re.search(rf"(?<![\w/]){host}(?![\w:]*gpu|:\d)\b", shown.replace("Gres=gpu:8", "")), shown
+    assert "acme" not in shown
+    assert (
+        made.text(f"the {host} fell off, /{host}/x {host}=1") == f"the {host} fell off, /{host}/x {host}=1"
+        or host == "db1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("--dsn postgres://alice9:***@db.corp.example:5432/x", ["corp.example", "alice9", "//db."]), ("http_proxy=http://proxy.corp:3128", ["proxy.corp"]),
+        ("redis://:***@cache:6379/0", ["cache"]), ("tcp://trainer-0:29500", ["trainer-0"]), ("https://gitlab.acme.io/x/y.git", ["acme"]), ("http://10.1.2.3:80", ["10.1.2.3"]),
+        ('{"mirrors": ["https://u:***@mirror.acme.lan"]}', ["acme"]), ("amqp://bob77:a@b@mq.acme.lan/x", ["acme", "bob77"]),
+    ],
+)  # fmt: skip
+def test_hosts_and_users_of_urls(text: str, secrets: list[str]) -> None:
+    made = Anonymiser(b"k")
+    made.learn("root/proc/77/cmdline", text)
+    shown = made.text(text)
+    for secret in secrets:
+        assert secret not in shown
+
+
+def test_public_sites_and_words_stay() -> None:
+    made = Anonymiser(b"k")
+    text = "https://huggingface.co/x https://cdn-lfs.huggingface.co/y https://pypi.org/simple http://localhost:8000 file:///a/b docker://nvcr.io/x unix:///run/x.sock"
+    made.learn("x", text + " redis://cache:6379 http://server:80")
+    assert made.text(text) == text
+    assert made.text("the page cache of the server") == "the page cache of the server"
+
+
 def test_binary_records_keep_their_places() -> None:
     record = b"\x07\0\0\0alice\0\0\0\0\0\0dgx-h100-03\0\0\0\0\0end"
     made = anonymiser().binary(record)

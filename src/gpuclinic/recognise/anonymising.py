@@ -40,7 +40,7 @@ _HOSTS: tuple[re.Pattern[str], ...] = (
     re.compile(rf"(?m)^(?:<\d+>)?{_STAMP} {_FQDN} [\w./@()-]{{1,60}}(?:\[\d+\])?:"),
     re.compile(rf"(?m)^Linux {_FQDN} \d+\.\d+"),
     re.compile(rf"(?<![\w./-]){_FQDN}:\d{{1,8}}:\d{{1,8}} \[-?\d{{1,3}}\]"),
-    re.compile(rf"(?m)^{_FQDN}:/\S* "),
+    re.compile(rf"(?m)^{_FQDN}:/(?!/)\S* "),
     re.compile(rf"\b(?:NodeName|NodeHostName|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR)={_FQDN}"),
     re.compile(rf"\"(?:host|hostname|nodeName|Hostname)\": ?\"{_FQDN}\""),
 )  # fmt: skip
@@ -53,6 +53,12 @@ _USERS: tuple[re.Pattern[str], ...] = (
     re.compile(r"\bsudo(?:\[\d+\])?: +([a-z_][\w.-]{1,31}) : "),
     re.compile(r"\b[ug]id=\d{4,6}\(([a-z_][\w.-]{1,31})\)"),
 )  # fmt: skip
+_URL = re.compile(
+    r"(?i)\b(?:https?|ftps?|ssh|git|rediss?|postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|amqps?|ldaps?|tcp|udp|tls|grpcs?|nfs|smb|cifs|kafka|"
+    r"clickhouse|wss?|socks[45]h?|rsync|mqtts?|nats|etcd)://(?:([a-z_][\w.-]{0,31})?(?::[^\s\"'<>]{0,400}?)?@)?"
+    rf"({_NAME}(?:\.[\w-]{{1,63}}){{0,8}})(?=[:/?#,;|\s\"'<>)\]}}\\]|\Z)"
+)
+_URL_WORD = re.compile(r"[\d_-]")
 _PODS: tuple[re.Pattern[str], ...] = (
     re.compile(r"\"io\.kubernetes\.(?:pod\.name|pod\.namespace|container\.name)\": ?\"([a-z0-9][\w.-]{2,120})\""),
     re.compile(r"\bpods?[=/]\"?(?:[a-z0-9][a-z0-9-]{0,62}/)?([a-z0-9][a-z0-9-]{2,120})\b"),
@@ -70,6 +76,19 @@ _GUID = re.compile(
 )
 _SEARCHED = re.compile(r"(?m)^(?:search|domain)\s+(.{1,400})$")
 _USER_COLUMN = re.compile(r"(?m)^(?:USER|UID) +PID .*\n((?:.*\n?)*)")
+
+_BEFORE_HOST = (
+    rf"{_STAMP} (?=[^ \n]{{1,64}}[ \n])", r"^Linux ", r"://(?:[^\s/@\"'<>]{0,200}@)?", r"(?<=[\w*.-])@(?=[^\s/]{1,64}[\s:/,;)\"'\]]|[^\s/]{1,64}$)",
+    r"\b(?:HOSTNAME|NodeName|NodeHostName|NodeAddr|BatchHost|SLURMD_NODENAME|MASTER_ADDR|SlurmctldHost|ControlMachine)=\"?",
+    r"\b(?:hostname|Hostname|Static hostname)[=:]\s?[\"']?",
+    r"\"(?:host|hostname|nodeName|Hostname|_HOSTNAME)\": ?\"", r"\bHostname set to <",
+)  # fmt: skip
+_AFTER_HOST = (r":\d{1,8}:\d{1,8} \[", r"\.site\d{5}\.example\b", r"\.(?:localdomain|local|internal)\b", r":/(?!/)\S")
+"""What stands before and behind a host's name: a time stamp, a URL, a setting; NCCL's pid, a domain, a mounted folder."""
+_HOSTS_LINE = re.compile(
+    r"(?m)^([ \t]*(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]{2,39}(?:%\w{1,16})?)[ \t]+)([\w.-][^\n#=\"]{0,2000})"
+)
+_MOST_PLACES = 500
 
 _SHAPES = re.compile(
     r"(?P<mail>(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6})"
@@ -93,6 +112,7 @@ class Anonymiser:
         self._key = key
         self._words: dict[str, str] = {}
         self._places: dict[str, str] = {}
+        self._places_search: tuple[re.Pattern[str], re.Pattern[str]] | None = None
         self._domains: dict[str, str] = {}
         self._long_ids: set[str] = set()
         self._taken: set[str] = set()
@@ -126,6 +146,10 @@ class Anonymiser:
         for pattern in _HOSTS:
             for found in pattern.finditer(text):
                 self._host(found[1])
+        for found in _URL.finditer(text) if "://" in text else ():
+            self._url_host(found[2])
+            if found[1]:
+                self._user(found[1])
         for pattern in _SERIALS:
             for found in pattern.finditer(text):
                 self._serial(found[1])
@@ -165,11 +189,32 @@ class Anonymiser:
         new = self._new("host", name.lower(), "node")
         device = _LIKE_A_DEVICE.fullmatch(name)
         if name.lower() in plain_words("name") or len(name) < 4 or (device and len(device[1]) < 2):
-            self._places[name] = new
+            self._place(name)
         else:
             self._learnt(name, new)
             if name.lower() != name or not device:
                 self._learnt(name.lower(), new)
+
+    def _url_host(self, given: str) -> None:
+        """The host of a URL; a plain word there ("cache") is replaced only where hosts stand, and public sites stay."""
+        lower = given.strip(".").lower()
+        name, _, domain = lower.partition(".")
+        if any(lower == site or lower.endswith("." + site) for site in plain_words("domain")):
+            return
+        if re.fullmatch(r"[\d.]+", lower) or name == "localhost" or name in self._words or name in self._places:
+            self._domain(domain)
+        elif domain and "." not in domain and domain not in ("local", "internal", "localdomain", "cluster"):
+            self._learnt(lower, f"{self._new('host', name, 'node')}.example")
+        elif _URL_WORD.search(name):
+            self._host(lower)
+        elif re.fullmatch(_NAME, name):
+            self._domain(domain)
+            self._place(name)
+
+    def _place(self, name: str) -> None:
+        if name not in self._places and len(self._places) < _MOST_PLACES:
+            self._places[name] = self._new("host", name.lower(), "node")
+            self._places_search = None
 
     def _domain(self, given: str) -> None:
         domain = given.strip(".").lower()
@@ -249,21 +294,27 @@ class Anonymiser:
         for domain, new in self._domains.items():
             if domain in text.lower():
                 text = re.sub(rf"(?i)(?<![\w-]){re.escape(domain)}(?![\w-])", new, text)
-        for name, new in self._places.items():
-            text = self._in_place(name, new, text)
+        if self._places:
+            text = self._in_place(text)
         return _TOKEN.sub(self._token, text)
 
-    def _in_place(self, name: str, new: str, text: str) -> str:
-        """A host's name that is also a word, where a host's name stands."""
-        if text.strip() == name:
-            return text.replace(name, new)
-        before = rf"{_STAMP} |^Linux |\b(?:HOSTNAME|NodeName)="
-        text = re.sub(rf"(?m)({before}){re.escape(name)}(?=[ .\n]|$)", lambda m: m[1] + new, text)
-        return re.sub(
-            rf"(?<![\w./-]){re.escape(name)}(?=:\d{{1,8}}:\d{{1,8}} \[)|(?<=\"host\":\"){re.escape(name)}(?=\")",
-            new,
-            text,
-        )
+    def _in_place(self, text: str) -> str:
+        """Hosts' names that are also words or very short, where hosts' names stand."""
+        alone = self._places.get(text.strip())
+        if alone is not None:
+            return text.replace(text.strip(), alone)
+        if self._places_search is None:
+            names = "|".join(sorted(map(re.escape, self._places), key=len, reverse=True))
+            before = "|".join(_BEFORE_HOST)
+            self._places_search = (
+                re.compile(
+                    rf"(?m)(?P<before>{before})(?P<one>{names})(?![\w-])|(?<![\w./-])(?P<two>{names})(?={'|'.join(_AFTER_HOST)})"
+                ),
+                re.compile(rf"(?<![\w./-])(?:{names})(?![\w-])"),
+            )
+        where, names_alone = self._places_search
+        text = _HOSTS_LINE.sub(lambda m: m[1] + names_alone.sub(lambda n: self._places[n[0]], m[2]), text)
+        return where.sub(lambda m: (m["before"] or "") + self._places[m["one"] or m["two"]], text)
 
     def _shape(self, found: re.Match[str]) -> str:
         kind = found.lastgroup or ""
