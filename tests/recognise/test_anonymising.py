@@ -135,6 +135,26 @@ def test_hosts_and_users_of_urls(text: str, secrets: list[str]) -> None:
         assert secret not in shown
 
 
+def test_host_lists_of_slurm_are_written_out() -> None:
+    made = Anonymiser(b"k")
+    conf = "NodeName=dgx-h100-[01-03,7],n[1-2].acme.com Gres=gpu:8\nSlurmctldHost=headacme(10.1.2.3)\nAccountingStorageHost=dbacme\nPartitionName=x Nodes=dgx-h100-[01-03] State=UP\n"
+    made.learn("root/etc/slurm/slurm.conf", conf)
+    made.learn("root/proc/sys/kernel/hostname", "dgx-h100-02\n")
+    shown = made.text(conf)
+    assert "dgx" not in shown
+    assert "acme" not in shown
+    host = made.text("dgx-h100-02")
+    nodes = shown.split("NodeName=")[1].split()[0].split(",")
+    assert nodes[1] == host
+    assert len(nodes) == 6
+    assert shown.split(" Nodes=")[1].split()[0].split(",") == nodes[:3]
+    assert made.text("42|FAILED|dgx-h100-[02-03]|") == f"42|FAILED|{','.join(nodes[1:3])}|"
+    assert (
+        made.text("Name=gpu File=/dev/nvidia[0-7] GPU[0-3] layer[1-4]")
+        == "Name=gpu File=/dev/nvidia[0-7] GPU[0-3] layer[1-4]"
+    )
+
+
 def test_public_sites_and_words_stay() -> None:
     made = Anonymiser(b"k")
     text = "https://huggingface.co/x https://cdn-lfs.huggingface.co/y https://pypi.org/simple http://localhost:8000 file:///a/b docker://nvcr.io/x unix:///run/x.sock"

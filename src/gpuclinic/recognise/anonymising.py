@@ -10,12 +10,14 @@ import functools
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import json
 import random
 import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.knowledge import DATA
+from gpuclinic.recognise.slurm_node import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,9 +43,19 @@ _HOSTS: tuple[re.Pattern[str], ...] = (
     re.compile(rf"(?m)^Linux {_FQDN} \d+\.\d+"),
     re.compile(rf"(?<![\w./-]){_FQDN}:\d{{1,8}}:\d{{1,8}} \[-?\d{{1,3}}\]"),
     re.compile(rf"(?m)^{_FQDN}:/(?!/)\S* "),
-    re.compile(rf"\b(?:NodeName|NodeHostName|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR)={_FQDN}"),
+    re.compile(
+        rf"\b(?:NodeName|NodeHostName|NodeAddr|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR|SlurmctldHost|SlurmctldAddr|ControlMachine|BackupController|"
+        rf"AccountingStorage(?:Backup)?Host|Dbd(?:Backup)?Host|StorageHost|JobCompHost)=\"?{_FQDN}(?![\w.\[-])"
+    ),
+    re.compile(rf"(?m)^//{_FQDN}/\S"),
+    re.compile(rf"\bReference ID\s{{0,10}}: [0-9A-F]{{8}} \({_FQDN}\)"),
     re.compile(rf"\"(?:host|hostname|nodeName|Hostname)\": ?\"{_FQDN}\""),
 )  # fmt: skip
+_HOST_LISTS = re.compile(
+    r"\b(?:NodeName|NodeHostName|NodeAddr|Nodes|NodeList|\w{0,20}(?:NODELIST|nodelist|Nodelist))[=:]\s?\"?([^\s\"|]{3,8000})"
+)
+_HOST_LIST = re.compile(r"(?<![\w./-])[A-Za-z][\w-]{0,62}\[\d[\d,-]{0,800}\](?:[\w.-]{0,60}\w)?")
+_MOST_LISTED = 4096
 _USERS: tuple[re.Pattern[str], ...] = (
     re.compile(r"/(?:home|Users)/([a-z_][\w.-]{1,31})(?=[/\s\"':,;)\]]|$)"),
     re.compile(r"(?m)^([a-z_][\w.-]{1,31}):[^:\n]*:[1-5]\d{3,4}:\d+:"),
@@ -146,6 +158,10 @@ class Anonymiser:
         for pattern in _HOSTS:
             for found in pattern.finditer(text):
                 self._host(found[1])
+        for found in _HOST_LISTS.finditer(text):
+            for one in itertools.islice(expanded(found[1]), _MOST_LISTED):
+                if one.lower() not in ("all", "none", "null"):
+                    self._host(one)
         for found in _URL.finditer(text) if "://" in text else ():
             self._url_host(found[2])
             if found[1]:
@@ -291,12 +307,26 @@ class Anonymiser:
 
     def _plain(self, text: str) -> str:
         text = _SHAPES.sub(self._shape, text)
+        if "[" in text:
+            text = _HOST_LIST.sub(self._host_list, text)
         for domain, new in self._domains.items():
             if domain in text.lower():
                 text = re.sub(rf"(?i)(?<![\w-]){re.escape(domain)}(?![\w-])", new, text)
         if self._places:
             text = self._in_place(text)
         return _TOKEN.sub(self._token, text)
+
+    def _host_list(self, found: re.Match[str]) -> str:
+        """Slurm's short form of many hosts, of which one is known, written out: no short form names the others that they got."""
+        listed = found.start() > 0 and found.string[found.start() - 1] in '=,:|"'
+        names = [one.partition(".") for one in itertools.islice(expanded(found[0]), _MOST_LISTED)]
+        if not any(name in self._words or (listed and name in self._places) for name, _, _ in names):
+            return found[0]
+        new = (
+            f"{self._new('host', name.lower(), 'node')}{dot}{self._domains.get(rest.lower(), rest)}"
+            for name, dot, rest in names
+        )
+        return ",".join(new)
 
     def _in_place(self, text: str) -> str:
         """Hosts' names that are also words or very short, where hosts' names stand."""
