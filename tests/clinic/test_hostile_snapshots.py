@@ -220,3 +220,25 @@ def test_numbers_of_files_are_finite() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "\u00b2", "\u0663", "max", "-1", ""])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("root/proc/stat", "cpu  N N N N N N N N N N\n"), ("root/proc/modules", "nvidia N N - Live 0x0\n"), ("root/proc/meminfo", "MemTotal: N kB\n"),
+        ("root/sys/bus/pci/devices/0000:9a:00.0/aer_dev_correctable", "RxErr N\nTOTAL_ERR_COR N\n"), ("root/proc/pressure/memory", "some avg10=N total=N\n"),
+        ("root/sys/bus/pci/devices/0000:9a:00.0/current_link_width", "N\n"), ("root/sys/bus/pci/devices/0000:9a:00.0/numa_node", "N\n"),
+        ("root/sys/fs/cgroup/memory.limit_in_bytes", "N\n"), ("root/proc/loadavg", "N N N N/N N\n"), ("root/proc/41/stat", "N (x) S N N N N N N\n"),
+        ("root/sys/class/hwmon/hwmon0/temp1_input", "N\n"), ("root/proc/vmstat", "oom_kill N\n"), ("root/proc/sys/kernel/tainted", "N\n"),
+        ("root/proc/devices", "N nvidia\n"), ("root/proc/mounts", "/dev/sda1 / ext4 rw N N\n"), ("root/sys/block/md0/md/degraded", "N\n"),
+    ],
+    ids=lambda value: value.rpartition("/")[2] if value.startswith("root") else "",
+)  # fmt: skip
+def test_a_number_that_no_kernel_prints_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, number: str
+) -> None:
+    monkeypatch.setenv("GPUCLINIC_DEBUG", "1")  # nothing may stumble here
+    _all_asked(
+        open_snapshot(_server(tmp_path, **{"root/proc/41/cgroup": "1:memory:/\n", file: text.replace("N", number)}))
+    )

@@ -101,7 +101,7 @@ def pressure(texts: Mapping[str, str]) -> list[Fact]:
 def cpu_times(stat: str, loadavg: str = "") -> list[Fact]:
     """Fact `cpu_times`: seconds of all processors since boot by what they did, tasks that run or wait for I/O, the load."""
     first = stat.partition("\n")[0].split()
-    if len(first) < 5 or first[0] != "cpu" or not all(word.isdecimal() for word in first[1:]):
+    if len(first) < 5 or first[0] != "cpu" or not all(word.isdecimal() and len(word) < 25 for word in first[1:]):
         return []
     making = Making("cpu_times", "all", "/proc/stat")
     ticks = [int(word) / _TICKS for word in first[1:11]]

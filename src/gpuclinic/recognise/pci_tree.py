@@ -133,7 +133,9 @@ def _errors(values: Mapping[str, str]) -> dict[str, Scalar]:
         if text is None:
             continue
         counts = {
-            row[0]: int(row[1]) for line in text.splitlines() if len(row := line.split()) == 2 and row[1].isdigit()
+            row[0]: int(row[1])
+            for line in text.splitlines()
+            if len(row := line.split()) == 2 and re.fullmatch(r"\d{1,20}", row[1])
         }
         total = counts.pop(f"TOTAL_ERR_{'COR' if name == 'corrected' else name.upper()}", None)
         out[f"aer_{name}_total"] = total if total is not None else sum(counts.values())

@@ -38,6 +38,11 @@ def _with_parents(paths: set[str]) -> set[str]:
     return out
 
 
+def _limits(text: str) -> bool:
+    """A number of bytes that memory can reach; no word ("max"), and nothing longer than the kernel prints."""
+    return text.isdecimal() and len(text) < 25 and int(text) < _NO_LIMIT
+
+
 def _text(host: Asked, folder: str, *, own: bool) -> str:
     """The files of a cgroup; of a parent only where it has a limit, since another child's death is not this one's."""
     found = {name: answer.text.strip() for name in _FILES if (answer := host.file(f"{folder}/{name}", 4096)).ok}
@@ -45,13 +50,13 @@ def _text(host: Asked, folder: str, *, own: bool) -> str:
         return ""
     limit = found.get("memory.max", found.get("memory.limit_in_bytes", "max"))
     if not own:
-        if not (limit.isdecimal() and int(limit) < _NO_LIMIT):
+        if not _limits(limit):
             return ""
         for name in ("memory.events", "memory.oom_control"):
             found.pop(name, None)
     if "memory.events.local" in found:
         found["memory.events"] = found.pop("memory.events.local")
-    if "memory.limit_in_bytes" in found and int(limit or 0) >= _NO_LIMIT:
+    if "memory.limit_in_bytes" in found and not _limits(found["memory.limit_in_bytes"]):
         found.pop("memory.limit_in_bytes")
     lines: list[str] = []
     for name, text in found.items():

@@ -117,7 +117,7 @@ def _modules(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
         if _OURS.match(name):
             parts = line.split()
             users = parts[3].strip(",").replace("-", "") if len(parts) > 3 else None
-            uses = int(parts[2]) if len(parts) > 2 and parts[2].isdecimal() else None
+            uses = int(parts[2]) if len(parts) > 2 and re.fullmatch(r"\d{1,18}", parts[2]) else None
             seen.fact(
                 "module", name, {"name": name, "loaded": True, "uses": uses, "used_by": users}, path, **{"": line[:300]}
             )
@@ -255,7 +255,7 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
     state["control_node"] = "nvidiactl" in names
     state["uvm_node"] = "nvidia-uvm" in names
     shown = host.files("/proc/driver/nvidia/gpus/*/information", 4096)
-    minors = [int(m[1]) for a in shown.values() if a.ok and (m := re.search(r"Device Minor:\s*(\d+)", a.text))]
+    minors = [int(m[1]) for a in shown.values() if a.ok and (m := re.search(r"Device Minor:\s*(\d{1,6})", a.text))]
     for path, a in shown.items():
         if a.ok and (line := re.search(r"^GPU Excluded:\s*Yes", a.text, re.MULTILINE)):
             address = path.split("/")[-2]
@@ -269,7 +269,7 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
 def _majors(host: Asked) -> dict[str, int]:
     answer = host.file("/proc/devices", 1 << 16)
     rows = (
-        re.findall(r"^\s*(\d+)\s+(\S+)\s*$", answer.text.partition("Block devices")[0], re.MULTILINE)
+        re.findall(r"^\s*(\d{1,9})\s+(\S+)\s*$", answer.text.partition("Block devices")[0], re.MULTILINE)
         if answer.ok
         else []
     )
