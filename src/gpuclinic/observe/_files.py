@@ -17,7 +17,7 @@ from gpuclinic.observe._children import give_up, settle
 _MOST_ANSWER = 256 << 20
 _REAP_S = 0.05
 """How long a killed child may take to die."""
-_LOCAL = re.compile(r"/(proc|sys|dev|etc|run|boot|lib|usr/lib|usr/share|var/log|var/lib)(/|$)")
+_LOCAL = re.compile(r"/(proc|sys|dev|etc|run|boot|lib|usr/lib|usr/share|var/log|var/lib|var/run)(/|$)")
 """What is no network file system on any server, and is read without a child where there can be none."""
 _ASKED_HERE = frozenset({"file", "files", "listing", "link", "links", "stat"})
 _OF_MEMORY = re.compile(

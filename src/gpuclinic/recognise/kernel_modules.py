@@ -79,7 +79,7 @@ def kernel_order(version: str) -> tuple[tuple[int, int, str], ...]:
     >>> sorted(["6.8.0-100-generic", "6.8.0-45-generic", "6.10.0-rc1", "6.10.0"], key=kernel_order)
     ['6.8.0-45-generic', '6.8.0-100-generic', '6.10.0-rc1', '6.10.0']
     """
-    parts = re.findall(r"\d+|[A-Za-z]+|~", version)
+    parts = re.findall(r"\d{1,18}|[A-Za-z]+|~", version)
     key = [(2, int(p), "") if p.isdigit() else (0, 0, p) if p in ("rc", "~") else (1, 0, p) for p in parts]
     return (*key, (1, 0, ""))
 

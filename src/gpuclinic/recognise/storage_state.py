@@ -149,7 +149,9 @@ def worth_asking(found: list[Fact], most: int = 96) -> list[Fact]:
 def space(mount: Fact, answer: Mapping[str, Any], total_memory_mib: float | None) -> list[Fact]:
     """Fact `fs` of what statvfs told about a mount."""
     given = {
-        name: value for name, value in answer.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+        name: value
+        for name, value in answer.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e24
     }
     if not given.get("size"):
         return []
