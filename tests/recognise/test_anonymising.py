@@ -7,19 +7,20 @@ import re
 
 import pytest
 
-from gpuclinic.recognise.anonymising import Anonymiser, learn_all
+from gpuclinic.recognise.anonymising import Anonymiser
 
 
 def anonymiser(key: bytes = b"a key") -> Anonymiser:
     made = Anonymiser(key)
-    learn_all(made, [
+    for name, data in [
         ("root/proc/sys/kernel/hostname", b"dgx-h100-03\n"),
         ("root/etc/hosts", b"127.0.0.1 localhost\n10.1.2.3 dgx-h100-03.corp.acme.com dgx-h100-03 # me\n10.1.2.4 dgx-h100-04\n"),
         ("root/etc/passwd", b"root:x:0:0::/root:/bin/sh\nalice:x:1004:1004:Alice:/home/alice:/bin/bash\nsshd:x:110:65534::/run/sshd:/bin/false\n"),
         ("nvml.json", b'{"serial": "1654922006123", "board_serial": "SN-12AB34"}'),
         ("root/sys/class/dmi/id/product_serial", b"J1234567\n"),
         ("commands/x.txt", b'UserId=bobby(1005)\npod="ml/train-llm-7f9c4"\nid 1234567890ab' + b"c" * 52),
-    ])  # fmt: skip
+    ]:  # fmt: skip
+        made.learn(name, data.decode())
     return made
 
 

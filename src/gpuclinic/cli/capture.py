@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, home_folder, leads_nowhere, working_folder
-from gpuclinic.cli.progress import Progress
 from gpuclinic.cli.software import judge_software
 from gpuclinic.model import CouldNotError, UserError
 
@@ -29,9 +28,8 @@ _LEFT_OUT_SHOWN = 12
 
 def run_capture(options: argparse.Namespace) -> int:
     """Asks, packs, says what is in it."""
-    from gpuclinic.cli.check import host_of
+    from gpuclinic.cli.check import asking, look_options
     from gpuclinic.clinic.capturing import CaptureOptions, capture, is_root, write_capture
-    from gpuclinic.clinic.checking import CheckOptions
 
     if options.output == "-" and sys.stdout.isatty():
         raise UserError("an archive is not written to a terminal; name a file (-o FILE.tar.gz)")
@@ -40,24 +38,12 @@ def run_capture(options: argparse.Namespace) -> int:
     anonymiser = _anonymiser(options)
     lang = chosen_language(options)
     most = bytes_of(options.max_size)
-    host = host_of(options)
-    wanted = CaptureOptions(
-        check=CheckOptions(
-            deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
-            expect_gpus=options.expect_gpus, psu_watts=options.psu_watts, lang=lang,
-        ),
-        question=_question(options, host), most=most, longest_s=options.max_time, anonymiser=anonymiser,
-        as_root=is_root(),
-    )  # fmt: skip
-    progress = Progress.where_seen()
-    try:
-        captured = capture(
-            host, wanted, progress=progress.look if progress is not None else None, software=judge_software
-        )
-    finally:
-        host.close()
-        if progress is not None:
-            progress.clear()
+    with asking(options) as (host, look):
+        wanted = CaptureOptions(
+            check=look_options(options), question=_question(options, host), most=most, longest_s=options.max_time,
+            anonymiser=anonymiser, as_root=is_root(),
+        )  # fmt: skip
+        captured = capture(host, wanted, progress=look, software=judge_software)
     path = _path(options.output, captured)
     if path is None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language, told
 from gpuclinic.cli.progress import Progress
+from gpuclinic.cli.screen import text_width, wants_colour
 from gpuclinic.cli.software import judge_software
 from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Iterator
 
+    from gpuclinic.clinic.checking import CheckOptions
     from gpuclinic.observe.asking import Asked
 
 _EXIT = {"ok": 0, "warning": 1, "critical": 2, "unknown": EXIT_UNKNOWN}
@@ -25,22 +29,12 @@ def run_check(options: argparse.Namespace) -> int:
     """Looks, judges, prints."""
     if options.list:
         return _print_list(options)
-    from gpuclinic.clinic.checking import CheckOptions, as_recorded, check
+    from gpuclinic.clinic.checking import as_recorded, check
 
-    wanted = CheckOptions(
-        deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
-        only=_names(options.only), skip=_names(options.skip), require=_names(options.require), expect_gpus=options.expect_gpus,
-        psu_watts=options.psu_watts, lang=chosen_language(options),
-    )  # fmt: skip
-    host = host_of(options)
-    progress = Progress.where_seen()
-    try:
-        look = progress.look if progress is not None else None
+    wanted = look_options(options)
+    wanted.only, wanted.skip, wanted.require = _names(options.only), _names(options.skip), _names(options.require)
+    with asking(options) as (host, look):
         answer = check(host, as_recorded(host, wanted), look, judge_software)
-    finally:
-        host.close()
-        if progress is not None:
-            progress.clear()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if options.json:
@@ -50,8 +44,31 @@ def run_check(options: argparse.Namespace) -> int:
     else:
         from gpuclinic.report.checkup import check_text
 
-        text = check_text(answer, colour=wants_colour(options), width=_width(), verbose=options.verbose)
+        text = check_text(answer, colour=wants_colour(options), width=text_width(), verbose=options.verbose)
     return told(text, _EXIT[answer.verdict])
+
+
+def look_options(options: argparse.Namespace) -> CheckOptions:
+    """How hard to look and what to expect, as `check` and `capture` are told alike; samples for ten seconds with --deep."""
+    from gpuclinic.clinic.checking import CheckOptions
+
+    return CheckOptions(
+        deep=options.deep, seconds=options.seconds if options.seconds is not None else (10.0 if options.deep else 0.0),
+        expect_gpus=options.expect_gpus, psu_watts=options.psu_watts, lang=chosen_language(options),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def asking(options: argparse.Namespace) -> Iterator[tuple[Asked, Callable[[str], None] | None]]:
+    """The machine while it is asked, and what shows the progress of it; both end with the block, however that ends."""
+    host = host_of(options)
+    progress = Progress.where_seen()
+    try:
+        yield host, progress.look if progress is not None else None
+    finally:
+        host.close()
+        if progress is not None:
+            progress.clear()
 
 
 def host_of(options: argparse.Namespace) -> Asked:
@@ -75,24 +92,8 @@ def host_of(options: argparse.Namespace) -> Asked:
     return LiveHost(root)
 
 
-def wants_colour(options: argparse.Namespace) -> bool:
-    """Colours only on a terminal, and where nobody forbids them."""
-    return (
-        sys.stdout.isatty()
-        and not options.no_color
-        and "NO_COLOR" not in os.environ
-        and os.environ.get("TERM") != "dumb"
-    )
-
-
 def _names(given: list[str] | None) -> list[str]:
     return [name for text in given or [] for name in text.split(",") if name]
-
-
-def _width() -> int:
-    from gpuclinic.cli.why import text_width
-
-    return text_width()
 
 
 def _print_list(options: argparse.Namespace) -> int:
@@ -105,5 +106,5 @@ def _print_list(options: argparse.Namespace) -> int:
 
         text = list_json(LOOKS, load_checks(), chosen_language(options)) + "\n"
     else:
-        text = list_text(LOOKS, load_checks(), chosen_language(options), _width())
+        text = list_text(LOOKS, load_checks(), chosen_language(options), text_width())
     return told(text, 0, EXIT_UNKNOWN)

@@ -74,8 +74,7 @@ def show(answer: Answer, options: argparse.Namespace, lang: str) -> int:
         from gpuclinic.report.compat_text import compat_json
 
         return told(compat_json(answer, lang) + "\n", EXIT[answer.verdict])
-    from gpuclinic.cli.check import wants_colour
-    from gpuclinic.cli.why import text_width
+    from gpuclinic.cli.screen import text_width, wants_colour
     from gpuclinic.report.compat_text import compat_text
 
     text = compat_text(answer, lang, colour=wants_colour(options), width=text_width(), verbose=options.verbose)

@@ -6,11 +6,10 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.check import host_of, wants_colour
+from gpuclinic.cli.check import asking
 from gpuclinic.cli.main import EXIT_UNKNOWN, chosen_language, told
-from gpuclinic.cli.progress import Progress
+from gpuclinic.cli.screen import text_width, wants_colour
 from gpuclinic.cli.software import judge_software
-from gpuclinic.cli.why import text_width
 
 if TYPE_CHECKING:
     import argparse
@@ -24,15 +23,8 @@ def run_environments(options: argparse.Namespace, given: Machine | None = None) 
     """Looks, judges, prints. given: what the command line says of the machine, in place of what is found (a GPU to be bought, say)."""
     from gpuclinic.clinic.environment_list import list_environments
 
-    host = host_of(options)
-    progress = Progress.where_seen()
-    try:
-        look = progress.look if progress is not None else None
+    with asking(options) as (host, look):
         answer = list_environments(host, judge_software, chosen_language(options), look, given)
-    finally:
-        host.close()
-        if progress is not None:
-            progress.clear()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if options.json:

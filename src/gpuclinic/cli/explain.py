@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, told
-from gpuclinic.cli.why import text_width
+from gpuclinic.cli.screen import text_width, wants_colour
 
 if TYPE_CHECKING:
     import argparse
@@ -26,10 +25,4 @@ def run_explain(options: argparse.Namespace) -> int:
         return told(explain_json(found, lang) + "\n", EXIT_DONE, EXIT_UNKNOWN)
     from gpuclinic.report.explanation import explain_text
 
-    colour = (
-        sys.stdout.isatty()
-        and not options.no_color
-        and "NO_COLOR" not in os.environ
-        and os.environ.get("TERM") != "dumb"
-    )
-    return told(explain_text(found, lang, colour=colour, width=text_width()), EXIT_DONE, EXIT_UNKNOWN)
+    return told(explain_text(found, lang, colour=wants_colour(options), width=text_width()), EXIT_DONE, EXIT_UNKNOWN)

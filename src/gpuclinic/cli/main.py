@@ -154,8 +154,7 @@ def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpar
         "check", help="say whether this server is fit for work", formatter_class=raw, epilog=CHECK_EXAMPLES,
         description="Examines this server, or a snapshot of one, and says whether it is fit for work, what is wrong, and what to do.",
     )  # fmt: skip
-    check.add_argument("--deep", action="store_true", help="look harder: sampling, sensors, every boot, all mounts")
-    check.add_argument("--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)")
+    _how_hard(check, "look harder: sampling, sensors, every boot, all mounts")
     check.add_argument(
         "--only", action="append", type=_names, metavar="ID", help="only these checks (an id or its beginning; commas)"
     )
@@ -168,10 +167,7 @@ def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpar
         help="unknown, exit 3, where one of these cannot be looked at",
     )
     check.add_argument("--list", action="store_true", help="list all checks")
-    check.add_argument("--expect-gpus", type=_count, metavar="N", help="how many GPUs there should be")
-    check.add_argument(
-        "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
-    )
+    _what_to_expect(check)
     check.add_argument(
         "--host", type=given, metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine"
     )
@@ -179,6 +175,18 @@ def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpar
     _common(check)
     check.add_argument(
         "-v", "--verbose", action="store_true", help="also all that was looked at, and everything of each finding"
+    )
+
+
+def _how_hard(parser: argparse.ArgumentParser, deep: str) -> None:
+    parser.add_argument("--deep", action="store_true", help=deep)
+    parser.add_argument("--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)")
+
+
+def _what_to_expect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--expect-gpus", type=_count, metavar="N", help="how many GPUs there should be")
+    parser.add_argument(
+        "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
     )
 
 
@@ -202,14 +210,8 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
         metavar="TIME",
         help="logs from then on: 2h, 30m, today, 04:00 (default: a day, as why looks back)",
     )
-    capture.add_argument("--deep", action="store_true", help="look harder, as check --deep does")
-    capture.add_argument(
-        "--seconds", type=_seconds, metavar="N", help="sample for so long (default: 0, with --deep 10)"
-    )
-    capture.add_argument("--expect-gpus", type=_count, metavar="N", help="how many GPUs there should be")
-    capture.add_argument(
-        "--psu-watts", type=_seconds, metavar="W", help="what the power supplies can give together, in watts"
-    )
+    _how_hard(capture, "look harder, as check --deep does")
+    _what_to_expect(capture)
     capture.add_argument("--max-size", type=given, default="50M", metavar="SIZE", help="of the archive (default: 50M)")
     capture.add_argument(
         "--max-time",

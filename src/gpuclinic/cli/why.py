@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, complain, home_folder, told, working_folder
 from gpuclinic.cli.progress import Progress
+from gpuclinic.cli.screen import text_width, wants_colour
 from gpuclinic.cli.software import judge_software
 from gpuclinic.model import CouldNotError, UserError
 
@@ -108,13 +109,7 @@ def _in_form(answer: Answer, options: argparse.Namespace) -> str:
         return why_oneline(answer) + "\n"
     from gpuclinic.report.terminal import why_text
 
-    colour = (
-        sys.stdout.isatty()
-        and not options.no_color
-        and "NO_COLOR" not in os.environ
-        and os.environ.get("TERM") != "dumb"
-    )
-    return why_text(answer, colour=colour, width=text_width(), verbose=options.verbose)
+    return why_text(answer, colour=wants_colour(options), width=text_width(), verbose=options.verbose)
 
 
 def _asks_machine(options: argparse.Namespace) -> bool:
@@ -187,11 +182,3 @@ def _gathered(options: argparse.Namespace, captured: Asked | None = None) -> Gat
 
 def _shown_time(moment: float) -> str:
     return dt.datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-
-
-def text_width() -> int:
-    """Columns to write in: the terminal's, between 40 and 120; 100 where there is no terminal."""
-    import shutil
-
-    asked = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return max(40, min(120, shutil.get_terminal_size((100, 24)).columns)) if asked else 100

@@ -44,7 +44,6 @@ class CheckOptions(msgspec.Struct):
     require: list[str] = []
     expect_gpus: int | None = None
     psu_watts: float | None = None
-    since: float | None = None
     lang: str = "en"
 
 
@@ -92,7 +91,6 @@ def check(
         seconds=options.seconds,
         expect_gpus=options.expect_gpus,
         psu_watts=options.psu_watts,
-        since=options.since,
     )
     seen = take_looks(host, looks, wanted, progress)
     reader = Reader(load())

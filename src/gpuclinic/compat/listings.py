@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpuclinic.compat.versions import cuda_of_tag, two
+from gpuclinic.compat.versions import two
 from gpuclinic.compat.wants import MOST_LENGTH, NotReadError, Wanted, conda_package, cuda_tag, parse_want
 
 MOST_LINES = 20_000
@@ -180,8 +180,3 @@ def _json(text: str, surroundings: dict[str, str]) -> Listing:
     if not found.wanted:
         found.not_read.append("a JSON text without packages")
     return found
-
-
-def index_cuda(tag: str) -> str:
-    """The CUDA release of an index tag; "" for cpu and rocm."""
-    return cuda_of_tag(tag) or ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import gc
 import importlib
 import json
 import mmap
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gpuclinic.observe import _nvml_library as library
 from gpuclinic.observe import _nvml_words as words
+from gpuclinic.observe._children import settle as untie
 from gpuclinic.observe._nvml_device import Asker, RefusedError, ask_device
 from gpuclinic.observe._nvml_journal import DONE, LOADING, NAMES, Journal
 
@@ -143,21 +143,11 @@ def enter(memory: mmap.mmap, wake: int, order: Order, parent: int) -> None:
 
 def settle(wake: int, parent: int) -> None:
     """Cuts what ties a child to its parent: it must hold none of its pipes, for it may live longer than all of them."""
-    gc.disable()
     faulthandler.disable()
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
-    with contextlib.suppress(OSError):
-        os.setsid()
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    for name in os.listdir("/proc/self/fd"):
-        if name.isdecimal() and int(name) > 2 and int(name) != wake:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+    untie(wake)
+    signal.signal(
+        signal.SIGPIPE, signal.SIG_IGN
+    )  # a parent that has stopped reading is no reason to die: what was told stays
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a library that crashes leaves no core of ours
     with contextlib.suppress(OSError, AttributeError):

@@ -20,7 +20,7 @@ from gpuclinic.knowledge import DATA
 from gpuclinic.recognise.slurm_node import expanded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 MOST_LEARNT = 20_000
 
@@ -504,9 +504,3 @@ class Anonymiser:
     def mapping_json(self) -> str:
         """What was replaced by what, for the owner of the machine alone."""
         return json.dumps(self.mapping, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
-
-
-def learn_all(anonymiser: Anonymiser, texts: Iterable[tuple[str, bytes]]) -> None:
-    """Learns from all texts before any is replaced."""
-    for name, data in texts:
-        anonymiser.learn(name, data.decode("utf-8", "surrogateescape").replace("\0", "\n"))

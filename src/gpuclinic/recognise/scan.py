@@ -101,7 +101,7 @@ class StreamScanner:
         self._habits = other._habits.twin()
         self.lines = 0
 
-    def reduced(self, size: int = 0) -> Engine | None:
+    def reduced(self, size: int) -> Engine | None:
         """An engine fit for the rest of a large source, by what its beginning held; None where nothing would be gained.
 
         It no longer looks for what is quietable, and, if what was mostly nominated in vain would cost more than

@@ -25,6 +25,7 @@ from gpuclinic.recognise.one_process import (
     process_fact,
     signal_name,
 )  # fmt: skip
+from gpuclinic.recognise.process_table import hides_others
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
@@ -139,8 +140,7 @@ def _gone(host: Asked, pid: int, gathered: Gathered) -> None:
 def _hidden(host: Asked, pid: int, gathered: Gathered) -> bool:
     """The kernel shows us only our own processes; that is noted."""
     mounts = host.file("/proc/mounts", 1 << 18).text
-    option = re.search(r"^proc /proc proc \S*hidepid=(?:[124]|invisible|noaccess|ptraceable)", mounts, re.MULTILINE)
-    if option is None or host.file("/proc/1/stat", 64).ok:
+    if not hides_others(mounts) or host.file("/proc/1/stat", 64).ok:
         return False
     gathered.refused(f"/proc/{pid}", "/proc is mounted with hidepid: processes of other users are hidden", "other_user")
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -40,7 +41,6 @@ class Wanted(msgspec.Struct):
     sample: int = 0
     expect_gpus: int | None = None
     psu_watts: float | None = None
-    since: float | None = None
     facts: list[Fact] = []
 
     def of(self, kind: str) -> list[Fact]:
@@ -91,8 +91,6 @@ _MOST_NUMBER = 1e30
 
 def as_number(text: Any) -> float | None:
     """A number at the beginning of a text ("16.0 GT/s PCIe"); None where there is none, or no sensible one."""
-    import re
-
     found = re.match(r"\s*(-?\d+(?:\.\d+)?)", str(text)) if text is not None else None
     number = float(found[1]) if found else None
     return number if number is not None and abs(number) < _MOST_NUMBER else None
