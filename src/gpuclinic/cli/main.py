@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from gpuclinic import __version__
+from gpuclinic.cli._commands import BY_NAME, add_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +89,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
+    """The whole command line. wanted: the command at hand, so that the options of some others need not be built."""
     parser = Parser(
         prog="gpuclinic",
         description="Finds out why processes on GPU servers die, hang or crawl: root cause, how sure, evidence, what to do now.",
@@ -144,6 +145,7 @@ def build_parser() -> argparse.ArgumentParser:
     explain.add_argument("topic", nargs="+", metavar="TOPIC")
     explain.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
     _common(explain)
+    add_commands(commands, raw, wanted)
     completion = commands.add_parser("completion", help="print the completion script of a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
@@ -425,7 +427,7 @@ def _failed(problem: Exception) -> int:
 
 def main(arguments: list[str]) -> int:
     """Runs a command; returns the exit code of docs/contract.md."""
-    parser = build_parser()
+    parser = build_parser(next((word for word in arguments if not word.startswith("-")), ""))
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -450,6 +452,8 @@ def main(arguments: list[str]) -> int:
         from gpuclinic.cli.explain import run_explain
 
         return run_explain(options)
+    if options.command in BY_NAME:
+        return BY_NAME[options.command].run(options)
     from gpuclinic.cli.completion import script
 
     return told(script(options.shell), EXIT_DONE, EXIT_UNKNOWN)

@@ -12,7 +12,7 @@ import msgspec
 
 from gpuclinic import __version__
 from gpuclinic.knowledge._records import CauseInfo, Rule, Signature
-from gpuclinic.store import read_cache, write_cache
+from gpuclinic.store import read_cache, toml_loads, write_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,7 @@ class Knowledge(msgspec.Struct, frozen=True):
 
 def read_toml(path: Path) -> dict[str, Any]:
     """One TOML file as a dictionary."""
-    if sys.version_info >= (3, 11):
-        import tomllib as toml
-    else:
-        import tomli as toml
-    with path.open("rb") as file:
-        return toml.load(file)
+    return toml_loads(path.read_text(encoding="utf-8"))
 
 
 def _files() -> list[Path]:

@@ -20,15 +20,18 @@ from gpuclinic.model._types import (
     UserError,
     Where,
 )
+from gpuclinic.model._watching import EVENT_KINDS, Event, Tick
 
 __all__ = [
     "ACTIONS",
+    "EVENT_KINDS",
     "LEVEL_CONFIDENCE",
     "SEVERITIES",
     "Boot",
     "Cause",
     "CouldNotError",
     "Document",
+    "Event",
     "Evidence",
     "Fact",
     "Finding",
@@ -38,6 +41,7 @@ __all__ = [
     "Scalar",
     "Signal",
     "Stamp",
+    "Tick",
     "UserError",
     "Where",
 ]

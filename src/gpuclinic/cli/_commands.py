@@ -1,0 +1,47 @@
+"""Commands that stand in modules of their own; one is imported only when it is called, or when all options are wanted."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class Command(NamedTuple):
+    """A command.
+
+    module: under gpuclinic.cli, with DESCRIPTION and EXAMPLES (texts), add_arguments(parser) and run(options) -> exit code; light to import.
+    """
+
+    name: str
+    help: str
+    module: str
+
+    def loaded(self) -> Any:
+        """The module."""
+        return importlib.import_module(f"gpuclinic.cli.{self.module}")
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Runs it; returns the exit code."""
+        return int(self.loaded().run(options))
+
+
+COMMANDS: tuple[Command, ...] = ()
+BY_NAME = {command.name: command for command in COMMANDS}
+
+
+def add_commands(
+    parsers: argparse._SubParsersAction[Any], raw: type[argparse.HelpFormatter], wanted: str | None
+) -> None:
+    """Adds every command by name and help; the options of all, or of the one that is wanted."""
+    for command in COMMANDS:
+        if wanted is not None and wanted != command.name:
+            parsers.add_parser(command.name, help=command.help, add_help=False)
+            continue
+        module = command.loaded()
+        parser = parsers.add_parser(
+            command.name, help=command.help, formatter_class=raw, description=module.DESCRIPTION, epilog=module.EXAMPLES
+        )
+        module.add_arguments(parser)
