@@ -5,4 +5,12 @@ from gpuclinic.store._state import runtime_state_folder, state_folder
 from gpuclinic.store._toml import toml_loads
 from gpuclinic.store._whole import whole_file
 
-__all__ = ["cache_folder", "read_cache", "runtime_state_folder", "state_folder", "toml_loads", "whole_file", "write_cache"]
+__all__ = [
+    "cache_folder",
+    "read_cache",
+    "runtime_state_folder",
+    "state_folder",
+    "toml_loads",
+    "whole_file",
+    "write_cache",
+]
