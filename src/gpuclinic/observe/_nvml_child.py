@@ -20,7 +20,7 @@ from gpuclinic.observe._children import settle as untie
 from gpuclinic.observe._nvml_device import Asker, RefusedError, ask_device
 from gpuclinic.observe._nvml_journal import DONE, LOADING, NAMES, Journal
 
-_MOST_DEVICES = 256
+MOST_DEVICES = 256
 _MOST_NAMES = 256
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -46,9 +46,9 @@ def run(memory: mmap.mmap, wake: int, order: Order) -> None:
     journal = Journal(memory)
     nvml: Any = importlib.import_module("pynvml")
     asker = Asker(nvml, journal)
-    if _start(asker, order):
-        count = _count(asker)
-        wanted = order.devices if order.devices is not None else list(range(min(count or 0, _MOST_DEVICES)))
+    if start(asker, order):
+        counted = count(asker)
+        wanted = order.devices if order.devices is not None else list(range(min(counted or 0, MOST_DEVICES)))
         pids: list[int] = []
         for index in wanted:
             if index in order.skip:
@@ -64,7 +64,8 @@ def run(memory: mmap.mmap, wake: int, order: Order) -> None:
     os.write(wake, b".")
 
 
-def _start(asker: Asker, order: Order) -> bool:
+def start(asker: Asker, order: Order) -> bool:
+    """Loads and starts NVML, and tells its versions, or why it did not start."""
     journal = asker.journal
     journal.stage(LOADING)
     journal.calling("dlopen")
@@ -110,14 +111,15 @@ def _started_as_before(asker: Asker, loaded: ctypes.CDLL) -> bool:
     return code == 0
 
 
-def _count(asker: Asker) -> int | None:
+def count(asker: Asker) -> int | None:
+    """How many devices NVML has; told, too."""
     try:
-        count = int(asker.call("nvmlDeviceGetCount"))
+        counted = int(asker.call("nvmlDeviceGetCount"))
     except RefusedError as refusal:
         asker.journal.tell("init", {"count_code": refusal.code, "count_error": refusal.text})
         return None
-    asker.journal.tell("count", count)
-    return count
+    asker.journal.tell("count", counted)
+    return counted
 
 
 def _names(asker: Asker, pids: list[int]) -> None:
@@ -141,10 +143,10 @@ def enter(memory: mmap.mmap, wake: int, order: Order, parent: int) -> None:
         os._exit(code)
 
 
-def settle(wake: int, parent: int) -> None:
-    """Cuts what ties a child to its parent: it must hold none of its pipes, for it may live longer than all of them."""
+def settle(wake: int, parent: int, *kept: int) -> None:
+    """Cuts what ties a child to its parent: it must hold none of its other pipes, for it may live longer than all of them."""
     faulthandler.disable()
-    untie(wake)
+    untie(wake, *kept)
     signal.signal(
         signal.SIGPIPE, signal.SIG_IGN
     )  # a parent that has stopped reading is no reason to die: what was told stays

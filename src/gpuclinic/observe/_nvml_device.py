@@ -10,7 +10,7 @@ from gpuclinic.observe import _nvml_calls as calls
 from gpuclinic.observe import _nvml_words as words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpuclinic.observe._nvml_calls import Field, Single
     from gpuclinic.observe._nvml_journal import Journal
@@ -44,7 +44,10 @@ class RefusedError(Exception):
 
 
 class Asker:
-    """Makes the calls: each is noted in the journal before it is made."""
+    """Makes the calls: each is noted in the journal before it is made.
+
+    process_kinds: which lists of processes are asked for, by their letters (compute, graphics, MPS); each costs milliseconds.
+    """
 
     def __init__(self, nvml: Any, journal: Journal) -> None:
         self.nvml = nvml
@@ -53,6 +56,7 @@ class Asker:
         self.index = -1
         self.handle: Any = None
         self.known: dict[str, Any] = {}
+        self.process_kinds = "CGM"
 
     def call(self, function: str, *args: Any, of: str = "") -> Any:
         """NVML's answer. Raises RefusedError."""
@@ -150,13 +154,17 @@ class Asker:
         self.journal.tell("item", self.index, group, {k: v for k, v in content.items() if v is not None})
 
 
-def ask_device(asker: Asker, index: int, *, deep: bool, seconds: float) -> list[int]:
+def ask_device(
+    asker: Asker, index: int, *, deep: bool, seconds: float,
+    groups: Collection[str] | None = None, known: Mapping[str, Any] | None = None, between: Callable[[], None] | None = None,
+) -> list[int]:  # fmt: skip
     """Asks everything about one device. Returns the pids that it named.
 
     Where the device is slow, groups late in the order are left out and named, so that an answer comes within the deadline.
+    groups: only these (GROUP_NAMES). known: what an earlier question told that they build on. between: called after each group.
     """
     begun = time.monotonic()
-    asker.index, asker.known, asker.handle = index, {}, None
+    asker.index, asker.known, asker.handle = index, dict(known or {}), None
     pids: list[int] = []
     asker.journal.tell("device", index)
     try:
@@ -165,10 +173,14 @@ def ask_device(asker: Asker, index: int, *, deep: bool, seconds: float) -> list[
         asker.refused(("handle",), refusal, "nvmlDeviceGetHandleByIndex")
     else:
         for name, group in _GROUPS:
+            if groups is not None and name not in groups:
+                continue
             if name not in _ALWAYS and time.monotonic() - begun > seconds * _LATE:
                 asker.journal.tell("left_out", index, name)
                 continue
             pids += group(asker, deep) or []
+            if between is not None:
+                between()
     asker.journal.tell("told", index, round(time.monotonic() - begun, 4))
     return pids
 
@@ -404,6 +416,8 @@ def _processes(asker: Asker, deep: bool) -> list[int]:
         ("G", "nvmlDeviceGetGraphicsRunningProcesses"),
         ("M", "nvmlDeviceGetMPSComputeRunningProcesses"),
     ):
+        if kind not in asker.process_kinds:
+            continue
         for process in _listed(asker, function):
             gi, ci = (words.instance(getattr(process, n, 0xFFFFFFFF)) for n in ("gpuInstanceId", "computeInstanceId"))
             row = found.setdefault(
@@ -482,3 +496,4 @@ _GROUPS: tuple[tuple[str, Callable[[Asker, bool], list[int] | None]], ...] = (
     ("PCIe throughput", _throughput),
 )
 _ALWAYS = frozenset(("state", "memory health"))
+GROUP_NAMES = tuple(name for name, _ in _GROUPS)

@@ -44,8 +44,11 @@ _DENIED = {"EPERM": "device_denied", "EACCES": "no_permission"}
 def parse_nvml(document: Document) -> list[Fact]:
     """Facts gpu, gpu_process, gpu_accounting, mig_device, nvlink, nvlink_gpu, driver, driver_component, gpu_count and nvml."""
     content = _content(document.text)
-    if content is None:
-        return []
+    return nvml_facts(content, document) if content is not None else []
+
+
+def nvml_facts(content: dict[str, Any], document: Document) -> list[Fact]:
+    """The same of what the document's text holds, where that was never written as text."""
     reader = _Reader(document, content)
     facts = [reader.nvml(), *reader.versions()]
     for device in _objects(content.get("devices"), _MOST_DEVICES):
