@@ -100,4 +100,5 @@ def _registered(library: ctypes.CDLL, handle: int, events: ctypes.c_void_p) -> b
 
     if wanted and register(wanted):
         return True
-    return any([register(kind) for kind in _PLAIN])
+    taken = [register(kind) for kind in _PLAIN]
+    return any(taken)

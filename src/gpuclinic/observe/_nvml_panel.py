@@ -30,12 +30,12 @@ USED = next(place for place, column in enumerate(COLUMNS) if column.field == "me
 
 
 class Place(NamedTuple):
-    """Where a child is. call: NVML's name, "" between calls. device_since, call_since: on the monotonic clock."""
+    """Where a child is. call: NVML's name, "" between calls. devices: how many NVML has. device_since, call_since: on the monotonic clock."""
 
     doing: int
     device: int
     call: str
-    count: int
+    devices: int
     device_since: float
     call_since: float
 

@@ -173,7 +173,7 @@ class NvmlSampler:
         events = self._events()
         records: dict[int, Record] = {}
         if self._child is not None:
-            for index in range(self._child.panel.place().count):
+            for index in range(self._child.panel.place().devices):
                 record = self._child.panel.get(index)
                 if record.state != panel_words.NEVER and record.at > self._seen_at.get(index, begun - 3600):
                     self._seen_at[index] = record.at

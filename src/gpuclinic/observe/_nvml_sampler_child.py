@@ -89,7 +89,7 @@ class _Sampling:
 
     def devices(self) -> list[int]:
         """Those to be asked."""
-        wanted = self.order.devices if self.order.devices is not None else range(self.panel.place().count)
+        wanted = self.order.devices if self.order.devices is not None else range(self.panel.place().devices)
         return [index for index in wanted if index < panel_words.MOST_DEVICES and not self.panel.skips(index)]
 
     def serve(self) -> None:

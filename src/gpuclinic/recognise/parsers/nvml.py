@@ -124,7 +124,7 @@ def _fitting(field: str, value: object) -> Scalar:
     return _number(value)
 
 
-def _shown(field: str, value: Scalar) -> str:
+def shown_value(field: str, value: Scalar) -> str:
     """A value as evidence shows it."""
     if isinstance(value, bool):
         return str(int(value))
@@ -248,7 +248,7 @@ class _Reader:
                 continue
             gpu.fields[field] = fitting
             call = own_calls.get(told) or self.calls.get(told)
-            gpu.lines[field] = self._place(call, name, _shown(field, fitting))
+            gpu.lines[field] = self._place(call, name, shown_value(field, fitting))
         mask = gpu.fields.pop("throttle_mask", None)
         if isinstance(mask, int) and mask >= 0:
             place = gpu.lines["throttle_mask"]
@@ -447,7 +447,7 @@ class _Reader:
             if field == "link" or kept is None or not _FIELD.fullmatch(field) or field in own:
                 continue
             draft.fields[field] = kept
-            shown = _shown(field, kept) + (" GB/s" if field == "speed_gbs" else "")
+            shown = shown_value(field, kept) + (" GB/s" if field == "speed_gbs" else "")
             draft.lines[field] = Where(
                 self.document.source, None, f"NVML({name}, link {link}): {field} = {shown}"[:500]
             )
