@@ -147,20 +147,20 @@ class KernelFollower:
         data = self._rest + os.read(self._file, _PIECE)
         *lines, self._rest = data.split(b"\n")
         out: list[KernelLine] = []
-        zero = time.time() - time.monotonic()
         for line in lines:
-            if line and not self._add(line, zero, out) and not line.startswith(b" "):
+            if line and not self._add(line, None, out) and not line.startswith(b" "):
                 out.append(KernelLine(time.time(), 0, 6, _text(line)))
         return out
 
-    def _add(self, record: bytes, zero: float, out: list[KernelLine]) -> bool:
+    def _add(self, record: bytes, zero: float | None, out: list[KernelLine]) -> bool:
+        """Adds a record; False where it is none. zero: Unix time of the kernel's start; None: its stamps are another machine's."""
         found = _RECORD.match(record)
         if found is None:
             return False
         sequence = int(found[2])
         if sequence > self._sequence or (sequence == 0 and self._sequence == 0):
             self._sequence = sequence
-            at = zero + int(found[3]) / 1e6
+            at = time.time() if zero is None else zero + int(found[3]) / 1e6
             out.append(KernelLine(at, sequence, int(found[1]) & 7, _text(found[4])))
         return True
 

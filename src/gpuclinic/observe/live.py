@@ -244,6 +244,11 @@ class LiveHost:
         """Sleeps."""
         time.sleep(seconds)
 
+    def renew(self) -> None:
+        """Forgives what has hung so far: for one who asks for months, every round has patience of its own."""
+        self._hung_s = self._wasted_s = 0.0
+        self._samples.clear()
+
     def close(self) -> None:
         """Gives up what still runs, whatever it does."""
         running = [begun[0] for begun in self._running.values() if not isinstance(begun, str)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuclinic.model import Document, Event, Fact, Gap, Where
 from gpuclinic.observe._nvml_device import ABSENT
@@ -34,6 +34,22 @@ _WRAPS = 1 << 32
 _EMPTY = Document(_SOURCE, "", name_hint="nvml.json")
 
 
+_OF_ALL = frozenset(("nvml", "driver", "driver_component", "gpu_count"))
+_OF_LINKS = frozenset(("nvlink", "nvlink_gpu"))
+
+
+class _Device(NamedTuple):
+    """What was told of a device, and the facts that were made of it."""
+
+    core: dict[str, Any]
+    links: list[dict[str, Any]] | None
+    facts: list[Fact]
+
+
+def _troubled(devices: list[dict[str, Any]]) -> bool:
+    return any(device.get("hung") or device.get("crashed") for device in devices)
+
+
 class GpuFacts:
     """Makes facts and events of readings. One instance sees all readings of a run."""
 
@@ -43,7 +59,7 @@ class GpuFacts:
         self._past: dict[str, Fact] = {}
         self._lost: dict[str, str] = {}
         self._before: dict[int, Record] = {}
-        self._document: dict[str, Any] = {}
+        self._of_device: dict[int, _Device] = {}
 
     def take(self, reading: Reading, others: Iterable[Fact]) -> tuple[list[Fact], list[Event], list[Gap]]:
         """The facts of this moment, what has happened since the last, and what could not be looked at. others: facts of the host."""
@@ -65,8 +81,15 @@ class GpuFacts:
         return facts, events, gaps
 
     def _rebuild(self, document: dict[str, Any], others: Iterable[Fact]) -> None:
-        self._document = document
-        self._slow = nvml_facts(document, _EMPTY)
+        devices = document.get("devices") or []
+        self._slow = nvml_facts({**document, "devices": []}, _EMPTY)
+        for place, fact in enumerate(self._slow):
+            if fact.kind == "nvml":
+                self._slow[place] = (
+                    next(f for f in nvml_facts(document, _EMPTY) if f.kind == "nvml") if _troubled(devices) else fact
+                )
+        for device in devices:
+            self._slow += self._device(document, device)
         complete([*self._slow, *(fact for fact in others if fact.kind in ("pci_device", "power_budget"))], time.time())
         self._gpus = {
             int(index): fact
@@ -76,6 +99,21 @@ class GpuFacts:
         for fact in self._gpus.values():
             if fact.fields.get("uuid") is not None:
                 self._past[fact.key] = fact
+
+    def _device(self, document: dict[str, Any], device: dict[str, Any]) -> list[Fact]:
+        """The facts of a device; those of earlier where nothing of it has changed, for making them is what costs."""
+        index = int(device["index"])
+        core = {name: value for name, value in device.items() if name not in ("nvlinks", "seconds")}
+        links = device.get("nvlinks")
+        known = self._of_device.get(index)
+        if known is None or known.core != core or known.links != links:
+            same_links = known is not None and known.links == links and known.core.get("bus_id") == core.get("bus_id")
+            given = core if same_links else device
+            made = [f for f in nvml_facts({**document, "devices": [given]}, _EMPTY) if f.kind not in _OF_ALL]
+            of_links = [f for f in (known.facts if same_links and known is not None else made) if f.kind in _OF_LINKS]
+            known = _Device(core, links, [*(f for f in made if f.kind not in _OF_LINKS), *of_links])
+            self._of_device[index] = known
+        return known.facts
 
     # ---- one device
 

@@ -17,12 +17,14 @@ _LARGEST = 1 << 20
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """interval_s: between samples, 0.2-60. gpus: look at GPUs at all. exits: note which processes end, and how.
 
+    trace_signals: also record who sends deadly signals (root, tracefs); off, since it costs every signal on the machine a microsecond.
     expect_gpus: how many there should be; none: what the inventory or the past says.
     """
 
     interval_s: float = 1.0
     gpus: bool = True
     exits: bool = True
+    trace_signals: bool = False
     expect_gpus: int | None = None
 
 

@@ -1,0 +1,283 @@
+"""Looks at the host, taken again and again by a child process: what hangs there (a mount, a process's memory) costs the sampling no time.
+
+The looks are those of `check`. Each has its period, and pays for itself: one that takes long is taken less often, so that no look
+costs more than half a per cent of a processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import struct
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuclinic.clinic.looks import LOOKS, Seen, Wanted
+from gpuclinic.model import Document, Fact, Gap
+from gpuclinic.observe._children import give_up, settle
+from gpuclinic.observe.live import LiveHost
+from gpuclinic.recognise.parsers.services import parse_services
+
+if TYPE_CHECKING:
+    from gpuclinic.clinic.looks import Look
+
+PERIODS: dict[str, float] = {
+    "host.memory": 10, "host.cpu": 10, "network.rdma": 10, "process.gpu": 30, "host.cgroup": 10, "network.interfaces": 30,
+    "sensors.chips": 30, "pci.bus": 60, "storage.mounts": 60, "storage.devices": 60, "storage.remote": 60, "kernel.state": 60,
+    "fabric.services": 60, "process.stuck": 60, "sensors.power": 300, "host.time": 300, "driver": 600, "kernel.boots": 3600,
+    "host.ulimits": 600, "host.settings": 600, "network.names": 600, "container.runtime": 600, "scheduler.node": 600,
+    "driver.next_boot": 3600, "driver.upgrades": 3600,
+}  # fmt: skip
+"""Seconds between two takings of a look, by its id; in their order at the beginning."""
+
+_SHARE = 0.005
+_SLOWEST_S = 900.0
+_DEADLINE_S = 30.0
+_PUNISHED = 10.0
+_LARGEST = 64 << 20
+_SIZE = struct.Struct("=I")
+_NICE = 5
+
+
+class _Order(msgspec.Struct):
+    looks: list[str]
+    facts: list[Fact]
+    expect_gpus: int | None = None
+
+
+class _Told(msgspec.Struct):
+    look: str
+    facts: list[Fact]
+    gaps: list[Gap]
+    seconds: float
+    cpu_s: float
+
+
+class HostLooks:
+    """The parent's side. root: of the examined machine. expect_gpus: how many there should be."""
+
+    def __init__(self, root: str = "", expect_gpus: int | None = None) -> None:
+        self._root, self._expect_gpus = root, expect_gpus
+        known = {look.id for look in LOOKS} | {"sensors.chips"}
+        self._due = dict.fromkeys((name for name in PERIODS if name in known), 0.0)
+        self._period: dict[str, float] = {}
+        self._pid = 0
+        self._to = self._from = -1
+        self._buffer = bytearray()
+        self._new: list[str] = []
+        self._asked: list[str] = []
+        self._since = 0.0
+        self._facts: dict[str, list[Fact]] = {}
+        self._gaps: dict[str, list[Gap]] = {}
+        self._at: dict[str, float] = {}
+        self._order = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(_Told)
+
+    @property
+    def busy(self) -> bool:
+        """Looks are being taken."""
+        return bool(self._asked)
+
+    def tick(self, gpus: list[Fact]) -> list[str]:
+        """Takes what has been told, and has the looks taken that are due. gpus: facts that they build on. Returns whose facts are new.
+
+        Never waits.
+        """
+        told = self._take()
+        moment = time.monotonic()
+        if self._asked and moment - self._since > _DEADLINE_S:
+            self._hung(moment)
+        if not self._asked:
+            due = [name for name, at in self._due.items() if at <= moment]
+            if due:
+                self._ask(due, gpus, moment)
+        return told
+
+    def wait(self, seconds: float) -> None:
+        """Lets the child finish what it was asked, for so long at most."""
+        until = time.monotonic() + seconds
+        while self._asked and (left := until - time.monotonic()) > 0:
+            if not select.select([self._from], [], [], left)[0]:
+                return
+            self._take(keep=True)
+
+    def facts(self) -> tuple[list[Fact], dict[str, float], list[Gap]]:
+        """All facts as last told, how many seconds old they are by kind, and the gaps."""
+        moment = time.monotonic()
+        facts: list[Fact] = []
+        ages: dict[str, float] = {}
+        for name, found in self._facts.items():
+            age = round(moment - self._at[name], 1)
+            facts += found
+            for fact in found:
+                ages[fact.kind] = age
+        return facts, ages, [gap for gaps in self._gaps.values() for gap in gaps]
+
+    def of(self, look: str) -> list[Fact]:
+        """The facts of one look, as last told."""
+        return self._facts.get(look, [])
+
+    def soon(self, look: str) -> None:
+        """Something has happened that this look would see."""
+        if look in self._due:
+            self._due[look] = min(self._due[look], time.monotonic() + 1.0)
+
+    def children(self) -> list[int]:
+        """The child's process number, where there is one."""
+        return [self._pid] if self._pid else []
+
+    def close(self) -> None:
+        """Ends the child."""
+        if self._pid:
+            self._end()
+
+    def _ask(self, names: list[str], gpus: list[Fact], moment: float) -> None:
+        try:
+            if not self._pid:
+                self._start()
+            data = self._order.encode(_Order(names, gpus, self._expect_gpus))
+            _write(self._to, data)
+        except OSError as problem:
+            self._gaps["host"] = [Gap("host", f"no process looks at the host: {problem.strerror or problem}")]
+            self._due = dict.fromkeys(self._due, moment + 60.0)
+            if self._pid:
+                self._end()
+            return
+        self._gaps.pop("host", None)
+        self._asked, self._since = names, moment
+
+    def _start(self) -> None:
+        orders, self._to = os.pipe2(os.O_CLOEXEC)
+        self._from, answers = os.pipe2(os.O_CLOEXEC)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # a child that a thread's lock stops is given up as any other
+            self._pid = os.fork()
+        if self._pid == 0:
+            code = 70
+            try:
+                settle(orders, answers)
+                _serve(orders, answers, self._root)
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(orders)
+        os.close(answers)
+        os.set_blocking(self._from, False)
+        self._buffer.clear()
+
+    def _take(self, *, keep: bool = False) -> list[str]:
+        """What the child has told by now. keep: what is new is told by the next tick."""
+        if self._pid:
+            try:
+                while piece := os.read(self._from, 1 << 18):
+                    self._buffer += piece
+                if not piece:
+                    self._hung(time.monotonic(), ended=True)
+                    return []
+            except BlockingIOError:
+                pass
+        out: list[str] = []
+        while len(self._buffer) >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(self._buffer)
+            if size > _LARGEST or len(self._buffer) < _SIZE.size + size:
+                break
+            told = self._decoder.decode(bytes(self._buffer[_SIZE.size : _SIZE.size + size]))
+            del self._buffer[: _SIZE.size + size]
+            self._keep(told)
+            out.append(told.look)
+        new = [*self._new, *out]
+        self._new = new if keep else []
+        return [] if keep else new
+
+    def _keep(self, told: _Told) -> None:
+        moment = time.monotonic()
+        if told.look in self._asked:
+            self._asked.remove(told.look)
+            self._since = moment
+        self._facts[told.look], self._gaps[told.look], self._at[told.look] = told.facts, told.gaps, moment
+        period = max(PERIODS.get(told.look, 60.0), min(told.cpu_s / _SHARE, _SLOWEST_S))
+        self._due[told.look] = moment + period
+
+    def _hung(self, moment: float, *, ended: bool = False) -> None:
+        """The look that is being taken does not end, or ended the child: it is put off, and another child goes on."""
+        if self._asked:
+            name = self._asked[0]
+            why = "ended the process that took it" if ended else f"did not end within {_DEADLINE_S:g} s"
+            self._gaps[name] = [Gap(name, f"the look {why}; it is tried again later")]
+            self._due[name] = moment + _PUNISHED * PERIODS[name]
+        self._asked = []
+        self._end()
+
+    def _end(self) -> None:
+        pid, self._pid = self._pid, 0
+        for handle in (self._to, self._from):
+            with contextlib.suppress(OSError):
+                os.close(handle)
+        self._to = self._from = -1
+        give_up(pid, 0.05)
+
+
+def _write(to: int, data: bytes) -> None:
+    whole = memoryview(_SIZE.pack(len(data)) + data)
+    while whole:
+        whole = whole[os.write(to, whole) :]
+
+
+def _read(source: int, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        piece = os.read(source, size - len(data))
+        if not piece:
+            return None
+        data += piece
+    return data
+
+
+def _serve(orders: int, answers: int, root: str) -> None:
+    """The child's life: takes looks until nobody asks any more."""
+    os.nice(_NICE)
+    host = LiveHost(root)
+    looks = {look.id: look for look in LOOKS}
+    kept: dict[str, list[Fact]] = {}
+    decoder, encoder = msgspec.msgpack.Decoder(_Order), msgspec.msgpack.Encoder()
+    while (head := _read(orders, _SIZE.size)) is not None and (
+        data := _read(orders, _SIZE.unpack(head)[0])
+    ) is not None:
+        order = decoder.decode(data)
+        host.renew()
+        for name in order.looks:
+            begun, used = time.monotonic(), _cpu_s()
+            wanted = Wanted(facts=[*order.facts, *(f for found in kept.values() for f in found)], expect_gpus=order.expect_gpus)  # fmt: skip
+            seen = _taken(name, looks.get(name), host, wanted)
+            kept[name] = seen.facts
+            told = _Told(name, seen.facts, seen.gaps, time.monotonic() - begun, _cpu_s() - used)
+            _write(answers, encoder.encode(told))
+        gc.collect()
+    host.close()
+
+
+def _cpu_s() -> float:
+    """Processor seconds of this process and of its children so far; the child that reads files counts when it ends."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _taken(name: str, look: Look | None, host: LiveHost, wanted: Wanted) -> Seen:
+    module, _, function = (look.function if look is not None else "sensors:look_at_chips").partition(":")
+    take: Any = getattr(importlib.import_module(f"gpuclinic.clinic.looks.{module}"), function)
+    try:
+        seen: Seen = take(host, wanted)
+        for source, data in seen.texts:
+            if source.startswith("systemctl show"):
+                seen.facts += parse_services(Document(source, data.decode("utf-8", "replace"), name_hint=source))
+    except Exception as problem:  # noqa: BLE001 - it becomes a gap, as in a check
+        return Seen(gaps=[Gap(name, f"{type(problem).__name__}: {problem}"[:300])])
+    return seen

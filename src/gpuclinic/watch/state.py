@@ -1,0 +1,147 @@
+"""What the agent knows now, for programs that must answer at once: kept in memory, and written to state.json every few seconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuclinic import __version__
+from gpuclinic.model import CouldNotError
+from gpuclinic.store import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from gpuclinic.model import Fact, Tick
+    from gpuclinic.observe.kernel_follow import Position
+
+FILE = "state.json"
+FORMAT = 1
+_LARGEST = 64 << 20
+_MOST_CODES = 500
+
+
+class Gpus(msgspec.Struct, frozen=True):
+    """How many GPUs there should be, are there, and can be read. troubled: PCI address of each that cannot, and why."""
+
+    expected: int
+    present: int
+    readable: int
+    troubled: dict[str, str]
+
+
+class State:
+    """Takes ticks, and answers from the newest. expect_gpus: as the configuration says. earlier: a document of an earlier agent."""
+
+    def __init__(self, expect_gpus: int | None = None, earlier: dict[str, Any] | None = None, boot: str = "") -> None:
+        self.tick: Tick | None = None
+        self.started = time.time()
+        self.boot = boot
+        self.xids: dict[int, int] = {}
+        self.sxids: dict[int, int] = {}
+        self.alerts: list[Any] = []
+        self.ticks = self.slow_ticks = self.missed = 0
+        self.slowest_s = 0.0
+        self.own: dict[str, Any] = {}
+        self.log: Position | None = None
+        self.problems: list[str] = []
+        self._expect = expect_gpus
+        self._most = 0
+        if earlier is not None and earlier.get("boot_id") == boot:
+            self._remember(earlier)
+
+    def _remember(self, earlier: dict[str, Any]) -> None:
+        """Counts go on where an agent of this boot had come to; a damaged document costs only what it held."""
+        for name, counts in (("xids", self.xids), ("sxids", self.sxids)):
+            told = earlier.get(name)
+            for code, count in list(told.items())[:_MOST_CODES] if isinstance(told, dict) else ():
+                if code.isdecimal() and len(code) < 9 and isinstance(count, int) and count >= 0:
+                    counts[int(code)] = count
+        gpus = earlier.get("gpus")
+        most = gpus.get("expected") if isinstance(gpus, dict) else None
+        self._most = most if isinstance(most, int) and 0 <= most <= 1024 else 0
+
+    def take(self, tick: Tick) -> None:
+        """The newest tick."""
+        self.tick = tick
+        self.ticks += 1
+        self.slowest_s = max(self.slowest_s, tick.took_s)
+        for event in tick.events:
+            code = event.fields.get("code")
+            counts = self.xids if event.kind == "xid" else self.sxids if event.kind == "sxid" else None
+            if counts is not None and isinstance(code, int) and (code in counts or len(counts) < _MOST_CODES):
+                counts[code] = counts.get(code, 0) + 1
+        self._most = max(self._most, self.gpus().present)
+
+    def gpus(self) -> Gpus:
+        """Expected, present and readable GPUs; expected is at least what was ever seen in this boot, or stands on the bus."""
+        facts = self.tick.facts if self.tick is not None else []
+        listed = [fact for fact in facts if fact.kind == "gpu"]
+        troubled = {fact.key: why for fact in listed if (why := trouble_of(fact)) is not None}
+        present = len(listed) - sum("not enumerated" in why for why in troubled.values())
+        on_bus = sum(fact.kind == "pci_device" and fact.fields.get("is_gpu") is True for fact in facts)
+        expected = self._expect if self._expect is not None else max(self._most, on_bus, present)
+        return Gpus(expected, present, len(listed) - len(troubled), troubled)
+
+    def document(self) -> dict[str, Any]:
+        """Everything, ready for JSON. Readers must accept keys that they do not know."""
+        tick = self.tick
+        return {
+            "gpuclinic_state": FORMAT, "version": __version__, "pid": os.getpid(), "host": os.uname().nodename, "boot_id": self.boot,
+            "started": self.started, "at": tick.at if tick is not None else None, "mono": tick.mono if tick is not None else None,
+            "gpus": self.gpus(), "xids": {str(c): n for c, n in sorted(self.xids.items())}, "sxids": {str(c): n for c, n in sorted(self.sxids.items())},
+            "alerts": self.alerts,
+            "sampling": {
+                "took_s": tick.took_s if tick is not None else None, "slowest_s": self.slowest_s, "ticks": self.ticks,
+                "slow_ticks": self.slow_ticks, "missed": self.missed,
+            },
+            "agent": self.own, "problems": self.problems, "kernel_log": self.log._asdict() if self.log is not None else None,
+            "gaps": tick.gaps if tick is not None else [], "ages": tick.ages if tick is not None else {},
+            "facts": told_facts(tick.facts) if tick is not None else [],
+        }  # fmt: skip
+
+    def write(self, folder: Path) -> None:
+        """Writes state.json, whole or not at all. OSError: the folder takes nothing."""
+        data = msgspec.json.encode(self.document())
+        with whole_file(folder / FILE, 0o644) as file:
+            file.write(data + b"\n")
+
+
+def trouble_of(fact: Fact) -> str | None:
+    """Why a GPU cannot be read; None where it can."""
+    fields = fact.fields
+    if fields.get("hung"):
+        return f"hung in {fields.get('hung_call') or 'a call'}"
+    if fields.get("crash_call"):
+        return f"the library crashed in {fields['crash_call']}"
+    if fields.get("error"):
+        return str(fields["error"])
+    return str(fields["not_asked"]) if fields.get("not_asked") else None
+
+
+def told_facts(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+    """Facts without the places that show them, as programs want them."""
+    return [{"kind": fact.kind, "key": fact.key, "fields": fact.fields, "source": fact.source} for fact in facts]
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The document that an agent wrote. Raises CouldNotError where there is none, or it is none."""
+    path = folder / FILE
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        raise CouldNotError(f"{path}: no agent has written it; is gpuclinic agent running?") from None
+    except OSError as problem:
+        raise CouldNotError(f"{path}: {problem.strerror or problem}") from problem
+    try:
+        content = msgspec.json.decode(data) if len(data) <= _LARGEST else None
+    except (msgspec.DecodeError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("gpuclinic_state") != FORMAT:
+        raise CouldNotError(f"{path}: not a state of this version's agent")
+    return content
