@@ -28,7 +28,7 @@ class Command(NamedTuple):
         return int(self.loaded().run(options))
 
 
-COMMANDS: tuple[Command, ...] = ()
+COMMANDS: tuple[Command, ...] = (Command("agent", "sample, remember, judge and tell, as a service", "agent"),)
 BY_NAME = {command.name: command for command in COMMANDS}
 
 

@@ -93,7 +93,7 @@ class State:
         return {
             "gpuclinic_state": FORMAT, "version": __version__, "pid": os.getpid(), "host": os.uname().nodename, "boot_id": self.boot,
             "started": self.started, "at": tick.at if tick is not None else None, "mono": tick.mono if tick is not None else None,
-            "gpus": self.gpus(), "xids": {str(c): n for c, n in sorted(self.xids.items())}, "sxids": {str(c): n for c, n in sorted(self.sxids.items())},
+            "gpus": self.gpus(), "xids": _by_text(self.xids), "sxids": _by_text(self.sxids),
             "alerts": self.alerts,
             "sampling": {
                 "took_s": tick.took_s if tick is not None else None, "slowest_s": self.slowest_s, "ticks": self.ticks,
@@ -109,6 +109,10 @@ class State:
         data = msgspec.json.encode(self.document())
         with whole_file(folder / FILE, 0o644) as file:
             file.write(data + b"\n")
+
+
+def _by_text(counts: dict[int, int]) -> dict[str, int]:
+    return {str(code): count for code, count in sorted(counts.items())}
 
 
 def trouble_of(fact: Fact) -> str | None:
