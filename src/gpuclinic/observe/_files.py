@@ -29,15 +29,21 @@ Answers = list[tuple[dict[str, Any], bytes]]
 
 
 class Files:
-    """A child that reads files. One that does not answer in time is killed, never waited for, and another takes over."""
+    """A child that reads files. One that does not answer in time is killed, never waited for, and another takes over.
 
-    def __init__(self, root: str) -> None:
+    here: what nothing can hang is read in this process, which is a child itself and may be given up.
+    """
+
+    def __init__(self, root: str, *, here: bool = False) -> None:
         self._root = root
+        self._here = here
         self._pid = 0
         self._to = self._from = -1
 
     def ask(self, question: dict[str, Any], deadline: float) -> Answers | None:
         """The answers; None where the child hung and was given up."""
+        if self._here and _is_local(question):
+            return _file_child.answers(question, self._root)
         if not self._pid:
             try:
                 self._start()
@@ -69,7 +75,7 @@ class Files:
     def _ask_here(self, question: dict[str, Any], problem: OSError) -> Answers:
         """Without a child and so without a deadline: only what the kernel itself answers, and local files."""
         path = str(question["path"])
-        if question["ask"] in _ASKED_HERE and _LOCAL.match(path) and ".." not in path and not _OF_MEMORY.search(path):
+        if _is_local(question):
             return _file_child.answers(question, self._root)
         why = f"no process can be started to read it: {problem.strerror or problem}"
         refusal = {"errno": problem.errno or errno.EAGAIN, "why": why}
@@ -114,6 +120,13 @@ class Files:
         """Ends the child."""
         if self._pid:
             self._give_up()
+
+
+def _is_local(question: dict[str, Any]) -> bool:
+    """Only the kernel, or a local file system, answers."""
+    path = str(question["path"])
+    local = question["ask"] in _ASKED_HERE and _LOCAL.match(path) is not None and ".." not in path
+    return local and _OF_MEMORY.search(path) is None
 
 
 def _taken(buffer: bytearray, at: int, out: Answers) -> tuple[int, bool]:

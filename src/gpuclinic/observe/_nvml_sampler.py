@@ -7,13 +7,12 @@ it is killed and not waited for, another goes on without that device, and a chil
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import mmap
 import os
 import select
 import time
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuclinic.observe import _nvml_panel as panel_words
@@ -27,14 +26,13 @@ from gpuclinic.observe._nvml_sampler_child import (
     ASK_ALL,
     ASK_FAST,
     ASK_MINUTES,
+    PROGRAM,
     STARTED,
     TOLD_FAST,
     TOLD_SLOW,
-    Pipes,
-    live,
 )  # fmt: skip
 from gpuclinic.observe._stuck import Ledger, Stuck, runtime_folder, start_time
-from gpuclinic.observe.nvml import LIBRARY_VARIABLE, ROOT_VARIABLE, Deadlines, kill
+from gpuclinic.observe.nvml import LIBRARY_VARIABLE, ROOT_VARIABLE, Deadlines, kill, memory_file, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,13 +260,12 @@ class NvmlSampler:
             index = subject.removeprefix("gpu-")
             if index.isdecimal() and int(index) not in self._hung and int(index) < panel_words.MOST_DEVICES:
                 self._hang(int(index), _Hung(called(entry.call), 0.0, moment, entry))
-        try:
-            importlib.import_module("pynvml")
-            child = self._fork(alone)
-        except ImportError:
+        if importlib.util.find_spec("pynvml") is None:
             why = "the Python package nvidia-ml-py is not installed"
             self._no_start({"code": None, "error": why, "load": "bindings"}, moment)
             return None
+        try:
+            child = self._spawn(alone)
         except OSError as problem:
             self._no_start({"code": None, "error": f"no child process: {problem.strerror}", "load": "no_child"}, moment)
             return None
@@ -281,26 +278,31 @@ class NvmlSampler:
         self._changed = self._changed or self._head.get("init") != init
         self._head["init"] = init
 
-    def _fork(self, alone: int | None) -> _Child:
-        memory, journal = mmap.mmap(-1, panel_words.SIZE), mmap.mmap(-1, JOURNAL_SIZE)
-        panel = Panel(memory)
-        Journal(journal)
-        for index in self._hung:
-            panel.skip(index, index != alone)
-        commands, wake, events = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+    def _spawn(self, alone: int | None) -> _Child:
+        """Starts an interpreter of its own: small, and sound whatever threads this process has. Raises OSError."""
+        handles: list[int] = []
+
+        def shared(size: int) -> mmap.mmap:
+            handle = memory_file()
+            handles.append(handle)
+            os.ftruncate(handle, size)
+            return mmap.mmap(handle, size)
+
+        try:
+            panel, journal = Panel(shared(panel_words.SIZE)), shared(JOURNAL_SIZE)
+            Journal(journal)
+            panel.doing(panel_words.STARTING)
+            for index in self._hung:
+                panel.skip(index, index != alone)
+            commands, wake, events = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
+            handles += [commands[0], wake[1], events[1]]
+            os.set_blocking(events[1], False)
+            order = self._order._replace(devices=None if alone is None else [alone])
+            pid = spawn(PROGRAM, json.dumps({"order": order._asdict(), "parent": os.getpid()}), handles)
+        finally:
+            for handle in handles:
+                os.close(handle)
         os.set_blocking(events[0], False)
-        os.set_blocking(events[1], False)
-        parent = os.getpid()
-        order = self._order._replace(devices=None if alone is None else [alone])
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # a child that a thread's lock stops is given up as any other
-            pid = os.fork()
-        if pid == 0:
-            live(panel, journal, Pipes(commands[0], wake[1], events[1]), order, parent)
-        for handle in (commands[0], wake[1], events[1]):
-            os.close(handle)
         return _Child(pid, panel, journal, commands[1], wake[0], events[0], alone)
 
     # ---- what becomes of children

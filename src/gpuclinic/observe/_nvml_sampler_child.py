@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import json
+import mmap
 import os
 import select
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuclinic.observe import _nvml_panel as panel_words
 from gpuclinic.observe._nvml_child import Order, count, settle, start
@@ -20,13 +23,12 @@ from gpuclinic.observe._nvml_device import Asker, RefusedError, ask_device
 from gpuclinic.observe._nvml_events import follow
 from gpuclinic.observe._nvml_fast import FastDevice
 from gpuclinic.observe._nvml_journal import DONE, Journal
-
-if TYPE_CHECKING:
-    import mmap
-
-    from gpuclinic.observe._nvml_panel import Panel
+from gpuclinic.observe._nvml_panel import Panel
 
 ASK_FAST, ASK_MINUTES, ASK_ALL = b"f", b"m", b"a"
+PROGRAM = (
+    "import sys,json;sys.path[:]=json.loads(sys.argv[2]);from gpuclinic.observe._nvml_sampler_child import main;main()"
+)
 STARTED, TOLD_FAST, TOLD_SLOW = b"S", b"F", b"D"
 
 _MINUTES = frozenset(("memory health", "PCIe", "NVLink", "MIG", "processes"))
@@ -210,3 +212,10 @@ def live(panel: Panel, journal_memory: mmap.mmap, pipes: Pipes, order: Order, pa
             Journal.resumed(journal_memory).tell("failed", f"{type(problem).__name__}: {problem}"[:300])
     finally:
         os._exit(code)
+
+
+def main() -> None:
+    """Entry of the child: what to ask stands in the first argument; descriptors are panel, journal, commands, wake, events, from 3 on."""
+    told = json.loads(sys.argv[1])
+    panel, journal = (mmap.mmap(handle, os.fstat(handle).st_size) for handle in (3, 4))
+    live(Panel(panel), journal, Pipes(5, 6, 7), Order(**told["order"]), int(told["parent"]))

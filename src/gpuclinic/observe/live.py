@@ -39,14 +39,17 @@ class LiveHost:
     """This machine. root: where its files are ("" for here; "/host" in a container that has the host's root mounted there).
 
     nvml: stands in for NVML (deep, number of the sample; gives its document), in tests.
+    expendable: this process is a child that may be given up, so that what hardly hangs is read in it.
     """
 
     live = True
 
-    def __init__(self, root: str = "", nvml: Callable[[bool, int], dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, root: str = "", nvml: Callable[[bool, int], dict[str, Any]] | None = None, *, expendable: bool = False
+    ) -> None:
         self.label = os.uname().nodename
         self._root = root.rstrip("/")
-        self._files = Files(self._root)
+        self._files = Files(self._root, here=expendable)
         self._hung_s = 0.0
         self._wasted_s = 0.0
         self._keeper = Keeper()
@@ -243,11 +246,6 @@ class LiveHost:
     def wait(self, seconds: float) -> None:
         """Sleeps."""
         time.sleep(seconds)
-
-    def renew(self) -> None:
-        """Forgives what has hung so far: for one who asks for months, every round has patience of its own."""
-        self._hung_s = self._wasted_s = 0.0
-        self._samples.clear()
 
     def close(self) -> None:
         """Gives up what still runs, whatever it does."""

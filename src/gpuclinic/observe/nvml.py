@@ -460,26 +460,35 @@ def _fork(order: Order, write: int) -> tuple[int, mmap.mmap]:
 
 
 def _spawn(order: Order, write: int) -> tuple[int, mmap.mmap]:
-    handle = _memory_file()
+    handle = memory_file()
     try:
         os.ftruncate(handle, SIZE)
         memory = mmap.mmap(handle, SIZE)
         Journal(memory)
         told = {"order": order._asdict(), "size": SIZE, "parent": os.getpid()}
-        arguments = [sys.executable, "-I", "-S", "-c", _SPAWN, json.dumps(told), json.dumps(sys.path)]
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (handle, write)]
-        try:
-            actions = [(os.POSIX_SPAWN_DUP2, high[0], 3), (os.POSIX_SPAWN_DUP2, high[1], 4)]
-            pid = os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions)
-        finally:
-            for fd in high:
-                os.close(fd)
+        pid = spawn(_SPAWN, json.dumps(told), [handle, write])
     finally:
         os.close(handle)
     return pid, memory
 
 
-def _memory_file() -> int:
+def spawn(program: str, told: str, handles: list[int]) -> int:
+    """Starts an interpreter that has nothing of ours but these descriptors, from 3 on, and two arguments: what is told, and our path.
+
+    Raises OSError. Returns its process number.
+    """
+    arguments = [sys.executable, "-I", "-S", "-c", program, told, json.dumps(sys.path)]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in handles]
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, 3 + place) for place, fd in enumerate(high)]
+        return os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions)
+    finally:
+        for fd in high:
+            os.close(fd)
+
+
+def memory_file() -> int:
+    """A file of memory alone, for two processes to map."""
     if hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError):
             return os.memfd_create("gpuclinic-nvml", os.MFD_CLOEXEC)

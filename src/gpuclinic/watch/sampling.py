@@ -54,7 +54,6 @@ class Sampler:
         self._nvml = NvmlSampler(library, root or None, runtime=runtime) if config.gpus else None
         self._looks = HostLooks(root, config.expect_gpus)
         self._gpus = GpuFacts()
-        self._looks.tick([])  # its child is started before this process grows
         self._log = KernelFollower(root, since)
         self._exits = Exits(trace=config.trace_signals) if config.exits and not root else None
         self._words = KernelWords() if eager else None
