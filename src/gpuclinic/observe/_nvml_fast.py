@@ -15,7 +15,7 @@ from gpuclinic.observe import _nvml_words as words
 from gpuclinic.observe._nvml_device import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
     from gpuclinic.model import Scalar
 
@@ -236,3 +236,37 @@ def _number(kind: int, raw: int) -> int:
     low = raw & 0xFFFFFFFF if kind == 5 else raw
     top = 1 << (31 if kind == 5 else 63)
     return low - 2 * top if low >= top else low
+
+
+class Changes:
+    """Tells whether any of some field values has changed, so that the questions about them need not be asked again.
+
+    fields: numbers and scopes. calls: functions of the device besides that give one unsigned number. sure: fields that must be told, else
+    nothing can be said and everything counts as changed.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, handle: int, fields: Sequence[tuple[int, int]], calls: Sequence[str] = (), sure: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        self._handle = ctypes.c_void_p(handle)
+        self._batch = getattr(library, "nvmlDeviceGetFieldValues", None)
+        self._buffer = ctypes.create_string_buffer(max(1, len(fields)) * _VALUE.size)
+        self._shape = struct.Struct("=" + _VALUE.format[1:] * len(fields))
+        for place, (number, scope) in enumerate(fields):
+            struct.pack_into("=II", self._buffer, place * _VALUE.size, number, scope)
+        self._count = len(fields)
+        self._sure = [place for place, (number, _) in enumerate(fields) if number in sure]
+        self._calls = [function for name in calls if (function := getattr(library, name, None)) is not None]
+        self._last: tuple[int, ...] | None = None
+
+    def seen(self) -> bool:
+        """Whether something differs from the last time, or cannot be told."""
+        if self._batch is None or (self._count and self._batch(self._handle, self._count, self._buffer)):
+            return True
+        told = self._shape.unpack(self._buffer)
+        codes = told[5::_STEP]
+        number = ctypes.c_uint()
+        others = [(int(call(self._handle, ctypes.byref(number))), number.value) for call in self._calls]
+        now = (*codes, *(v if not c else 0 for v, c in zip(told[6::_STEP], codes, strict=True)), *(n for o in others for n in o))  # fmt: skip
+        last, self._last = self._last, now
+        return now != last or any(codes[place] for place in self._sure)

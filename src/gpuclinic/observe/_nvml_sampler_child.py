@@ -17,11 +17,12 @@ import threading
 import time
 from typing import Any, NamedTuple
 
+from gpuclinic.observe import _nvml_calls as calls
 from gpuclinic.observe import _nvml_panel as panel_words
 from gpuclinic.observe._nvml_child import Order, count, settle, start
 from gpuclinic.observe._nvml_device import Asker, RefusedError, ask_device
 from gpuclinic.observe._nvml_events import follow
-from gpuclinic.observe._nvml_fast import FastDevice
+from gpuclinic.observe._nvml_fast import Changes, FastDevice
 from gpuclinic.observe._nvml_journal import DONE, Journal
 from gpuclinic.observe._nvml_panel import Panel
 
@@ -32,12 +33,16 @@ PROGRAM = (
 STARTED, TOLD_FAST, TOLD_SLOW = b"S", b"F", b"D"
 
 _MINUTES = frozenset(("memory health", "PCIe", "NVLink", "MIG", "processes"))
+_ECC_TOTALS = (3, 4, 5, 6)
+"""Field values of corrected and uncorrected errors, volatile and aggregate."""
+
 _WITHOUT_THROUGHPUT = frozenset(
     ("state", "memory health", "sensors", "PCIe", "settings", "fans", "MIG", "fabric", "NVLink", "processes")
 )
 _KNOWN = ("ecc_mode", "architecture", "mig_mode", "accounting", "virtualization_mode")
 """What the questions of the middle tier build on and the slowest tier told."""
 
+_MOST_LINKS = 36
 _LISTED_ANYWAY_S = 30.0
 _ALL_KINDS_S = 300.0
 _SERIOUS_MIB = 1
@@ -85,6 +90,7 @@ class _Sampling:
         self.fast: dict[int, FastDevice] = {}
         self.known: dict[int, dict[str, Any]] = {}
         self.listings: dict[int, _Listing] = {}
+        self.gates: dict[int, dict[str, Changes]] = {}
         self.poll = select.poll()
         self.poll.register(pipes.commands, select.POLLIN)
         self.following = False
@@ -179,11 +185,45 @@ class _Sampling:
 
     def _groups(self, index: int, *, everything: bool) -> frozenset[str]:
         groups = _WITHOUT_THROUGHPUT if everything or index not in self.known else _MINUTES
+        unchanged = {group for group, gate in self._gates(index).items() if not gate.seen()}
+        if groups is _MINUTES:
+            groups = groups - unchanged
         now, listing = time.monotonic(), self.listings.setdefault(index, _Listing())
         if not listing.due(self._used_mib(index), now):
             return groups - {"processes"}
         self.asker.process_kinds = listing.kinds(now)
         return groups
+
+    def _gates(self, index: int) -> dict[str, Changes]:
+        """What tells, in one call each, whether a group of the middle tier has anything new."""
+        device = self.fast.get(index)
+        if device is None:
+            return {}
+        if index not in self.gates:
+            links = self._links(index)
+            by_link = [(field.number, link) for link in range(links) for field in calls.LINK_FIELDS]
+            by_link += [(field.number, link) for link in range(links) for field in calls.LINK5_FIELDS]
+            health = [(number, 0) for number in (*_ECC_TOTALS, *(field.number for field in calls.HEALTH_FIELDS))]
+            pcie = [(field.number, 0) for field in calls.PCIE_FIELDS]
+            width = ("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth")
+            self.gates[index] = {
+                "memory health": Changes(self.library, device.address, health, sure=_ECC_TOTALS),
+                "PCIe": Changes(self.library, device.address, pcie, width),
+                "NVLink": Changes(self.library, device.address, by_link),
+            }
+        return self.gates[index]
+
+    def _links(self, index: int) -> int:
+        """How many NVLinks the chip has."""
+        self.asker.index, self.asker.handle = (
+            index,
+            ctypes.cast(self.fast[index].address, self.asker.nvml.c_nvmlDevice_t),
+        )
+        with contextlib.suppress(RefusedError):
+            told = self.asker.batch((calls.Field("nvlinks", 91),), "NVLink count")
+            if told and told[0][2] is None:
+                return max(0, min(int(told[0][1]), _MOST_LINKS))
+        return 0
 
     def _used_mib(self, index: int) -> int | None:
         record = self.panel.get(index)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import resource
 import select
 import struct
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -23,22 +24,28 @@ from gpuclinic.observe._children import give_up, settle
 from gpuclinic.observe.live import LiveHost
 from gpuclinic.recognise.parsers.services import parse_services
 
-if TYPE_CHECKING:
-    from gpuclinic.clinic.looks import Look
-
 PERIODS: dict[str, float] = {
-    "host.memory": 10, "host.cpu": 10, "network.rdma": 10, "process.gpu": 30, "host.cgroup": 10, "network.interfaces": 30,
-    "sensors.chips": 30, "pci.bus": 60, "storage.mounts": 60, "storage.devices": 60, "storage.remote": 60, "kernel.state": 60,
-    "fabric.services": 60, "process.stuck": 60, "sensors.power": 300, "host.time": 300, "driver": 600, "kernel.boots": 3600,
-    "host.ulimits": 600, "host.settings": 600, "network.names": 600, "container.runtime": 600, "scheduler.node": 600,
-    "driver.next_boot": 3600, "driver.upgrades": 3600,
+    "network.rdma": 10, "process.gpu": 30, "host.cgroup": 30, "network.interfaces": 30, "sensors.chips": 30, "pci.bus": 60,
+    "storage.mounts": 60, "storage.devices": 60, "storage.remote": 60, "kernel.state": 60, "fabric.services": 60, "process.stuck": 60,
+    "sensors.power": 300, "host.time": 300, "driver": 600, "kernel.boots": 3600, "host.ulimits": 600, "host.settings": 600,
+    "network.names": 600, "container.runtime": 600, "scheduler.node": 600, "driver.next_boot": 3600, "driver.upgrades": 3600,
 }  # fmt: skip
 """Seconds between two takings of a look, by its id; in their order at the beginning."""
 
+_OFTEN_S = 60.0
+"""Looks that are taken this often are imported once, here, and not by every child."""
+
+_BY_ID = {look.id: look for look in LOOKS}
 _SHARE = 0.002
 _SLOWEST_S = 900.0
 _DEADLINE_S = 30.0
 _PUNISHED = 10.0
+_NOTHING = 6.0
+"""A look that finds nothing (no InfiniBand here) is taken so many times more seldom."""
+
+_TOGETHER_S = 6.0
+"""What is due so soon is taken with what is due now: a round costs more than a look."""
+
 _LARGEST = 64 << 20
 _SIZE = struct.Struct("=I")
 _NICE = 5
@@ -57,8 +64,7 @@ class HostLooks:
 
     def __init__(self, root: str = "", expect_gpus: int | None = None) -> None:
         self._root, self._expect_gpus = root, expect_gpus
-        known = {look.id for look in LOOKS} | {"sensors.chips"}
-        self._due = dict.fromkeys((name for name in PERIODS if name in known), 0.0)
+        self._due = dict.fromkeys(PERIODS, 0.0)
         self._period: dict[str, float] = {}
         self._pid = 0
         self._from = -1
@@ -69,6 +75,9 @@ class HostLooks:
         self._facts: dict[str, list[Fact]] = {}
         self._gaps: dict[str, list[Gap]] = {}
         self._at: dict[str, float] = {}
+        for name, period in PERIODS.items():
+            if period <= _OFTEN_S:
+                importlib.import_module(_module_of(name)[0])
         self._decoder = msgspec.msgpack.Decoder(_Told)
 
     @property
@@ -86,8 +95,8 @@ class HostLooks:
         if self._asked and moment - self._since > _DEADLINE_S:
             self._hung(moment)
         if not self._asked:
-            due = [name for name, at in self._due.items() if at <= moment]
-            if due:
+            due = [name for name, at in self._due.items() if at <= moment + _TOGETHER_S]
+            if due and min(self._due.values()) <= moment:
                 self._ask(due, gpus, moment)
         return told
 
@@ -193,7 +202,8 @@ class HostLooks:
             self._asked.remove(told.look)
             self._since = moment
         self._facts[told.look], self._gaps[told.look], self._at[told.look] = told.facts, told.gaps, moment
-        period = max(PERIODS.get(told.look, 60.0), min(told.cpu_s / _SHARE, _SLOWEST_S))
+        period = PERIODS.get(told.look, 60.0) * (1.0 if told.facts else _NOTHING)
+        period = max(period, min(told.cpu_s / _SHARE, _SLOWEST_S))
         self._due[told.look] = moment + period
 
     def _hung(self, moment: float, *, ended: bool = False) -> None:
@@ -223,12 +233,11 @@ def _round(answers: int, root: str, names: list[str], given: list[Fact], expect_
     """The child's life: takes looks, and tells each when it has been taken."""
     os.nice(_NICE)
     host = LiveHost(root, expendable=True)
-    looks = {look.id: look for look in LOOKS}
     facts = list(given)
     encoder = msgspec.msgpack.Encoder()
     for name in names:
         begun, used = time.monotonic(), _cpu_s()
-        seen = _taken(name, looks.get(name), host, Wanted(facts=facts, expect_gpus=expect_gpus))
+        seen = _taken(name, host, Wanted(facts=facts, expect_gpus=expect_gpus))
         facts += seen.facts
         told = _Told(name, seen.facts, seen.gaps, time.monotonic() - begun, _cpu_s() - used)
         _write(answers, encoder.encode(told))
@@ -236,14 +245,21 @@ def _round(answers: int, root: str, names: list[str], given: list[Fact], expect_
 
 
 def _cpu_s() -> float:
-    """Processor seconds of this process and of its children so far; the child that reads files counts when it ends."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    """Processor seconds of this process and of its children that have ended."""
+    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
 
 
-def _taken(name: str, look: Look | None, host: LiveHost, wanted: Wanted) -> Seen:
+def _module_of(name: str) -> tuple[str, str]:
+    """Module and function of a look."""
+    look = _BY_ID.get(name)
     module, _, function = (look.function if look is not None else "sensors:look_at_chips").partition(":")
-    take: Any = getattr(importlib.import_module(f"gpuclinic.clinic.looks.{module}"), function)
+    return f"gpuclinic.clinic.looks.{module}", function
+
+
+def _taken(name: str, host: LiveHost, wanted: Wanted) -> Seen:
+    module, function = _module_of(name)
+    take: Any = getattr(importlib.import_module(module), function)
     try:
         seen: Seen = take(host, wanted)
         for source, data in seen.texts:

@@ -35,7 +35,10 @@ _MOST_EVENTS = 300
 """A tick's; a storm of one message fills no store. What is left out is counted in an event of its own."""
 
 _MOST_NOTED = 50
-_MEMORY, _PRESSURE = "/proc/meminfo", ("cpu", "io", "memory")
+_MEMORY, _ARC = "/proc/meminfo", "/proc/spl/kstat/zfs/arcstats"
+_PRESSURE = ("/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory")
+_COUNTERS = ("/proc/vmstat", "/proc/stat", "/proc/loadavg", _ARC)
+_LARGEST = 1 << 19
 _FOR_LOOKS = frozenset(("gpu", "gpu_process", "mig_device", "nvlink_gpu", "gpu_count", "driver", "nvml"))
 _LINKS = {"ib_port": ("state", "InfiniBand port"), "net_interface": ("up", "interface")}
 
@@ -95,7 +98,9 @@ class Sampler:
         if told:
             host, ages, host_gaps = self._looks.facts()
             events += self._of_looks(told, at)
-        numbers = self._numbers.read()
+        numbers, kills = self._numbers.read(mono)
+        if kills:
+            self._looks.soon("host.cgroup")
         present = {fact.kind for fact in numbers}
         facts += numbers
         facts += [fact for fact in host if fact.kind not in present]
@@ -106,6 +111,7 @@ class Sampler:
         self._said += self._log.gaps() + (self._exits.gaps() if self._exits is not None else [])
         gaps += self._said
         older = {kind: age for kind, age in ages.items() if kind not in present}
+        older |= dict.fromkeys(present & {"vm_counters", "cpu_times"}, self._numbers.age(mono))
         return Tick(at, mono, facts, events, gaps, older, round(time.monotonic() - mono, 4))
 
     def settle(self, seconds: float) -> None:
@@ -285,26 +291,50 @@ def _in_bounds(events: list[Event], at: float) -> list[Event]:
 
 
 class _Numbers:
-    """What of the host moves from second to second, out of files that stay open and never wait."""
+    """What of the host moves from second to second, out of files that stay open and never wait; its counters every ten seconds."""
 
     def __init__(self, root: str) -> None:
-        paths = [_MEMORY, *(f"/proc/pressure/{name}" for name in _PRESSURE)]
         self._files: dict[str, int] = {}
-        for path in paths:
+        self._counters: list[Fact] = []
+        self._counted_at = -1e9
+        for path in (_MEMORY, *_PRESSURE, *_COUNTERS):
             with contextlib.suppress(OSError):
                 self._files[path] = os.open(root + path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> list[Fact]:
-        """Facts `memory` and `pressure` of this moment."""
-        texts: dict[str, str] = {}
-        for path, handle in self._files.items():
-            with contextlib.suppress(OSError):
-                texts[path] = os.pread(handle, 1 << 14, 0).decode("utf-8", "replace")
-        meminfo = texts.pop(_MEMORY, "")
-        return [*(host_state.memory(meminfo) if meminfo else []), *host_state.pressure(texts)]
+    def _text(self, path: str) -> str:
+        handle = self._files.get(path)
+        if handle is None:
+            return ""
+        with contextlib.suppress(OSError):
+            return os.pread(handle, _LARGEST, 0).decode("utf-8", "replace")
+        return ""
+
+    def read(self, mono: float) -> tuple[list[Fact], bool]:
+        """Facts `memory`, `pressure`, `vm_counters`, `cpu_times`; whether the kernel has ended processes for want of memory since the last."""
+        meminfo = self._text(_MEMORY)
+        facts = host_state.memory(meminfo, self._text(_ARC) or None) if meminfo else []
+        facts += host_state.pressure({path: text for path in _PRESSURE if (text := self._text(path))})
+        kills = False
+        if mono - self._counted_at >= MINUTES_S:
+            self._counted_at = mono
+            before = _kills(self._counters)
+            vmstat, stat, load, _ = (self._text(path) for path in _COUNTERS)
+            self._counters = [*host_state.vm_counters(vmstat, meminfo), *host_state.cpu_times(stat, load)]
+            now = _kills(self._counters)
+            kills = before is not None and now is not None and now > before
+        return facts + self._counters, kills
+
+    def age(self, mono: float) -> float:
+        """How old the counters are, in seconds."""
+        return round(mono - self._counted_at, 1)
 
     def close(self) -> None:
         """Closes the files."""
         for handle in self._files.values():
             os.close(handle)
         self._files.clear()
+
+
+def _kills(facts: Iterable[Fact]) -> float | None:
+    counts = (fact.fields.get("oom_kills") for fact in facts if fact.kind == "vm_counters")
+    return next((float(count) for count in counts if isinstance(count, int | float)), None)
