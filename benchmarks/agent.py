@@ -1,6 +1,6 @@
 """What `gpuclinic agent` costs beside others, on the fault-injecting NVML with realistic call times: 8 GPUs at 1 Hz.
 
-python benchmarks/agent.py --minutes 10 [--peers FOLDER]     FOLDER: bin of an environment with nvitop-exporter and gpucm, where they install
+python benchmarks/agent.py --minutes 10 [--peers FOLDER ...]     FOLDER: bin of an environment with nvitop-exporter or gpucm (they do not share one)
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ WARM_S = 25.0
 STEP_S = 5.0
 
 
-def commands(peers: Path | None, folder: Path) -> dict[str, list[str]]:
+def commands(peers: list[Path], logs: Path) -> dict[str, list[str]]:
     """The programs that are compared, each sampling once a second."""
     out = {"gpuclinic agent": [sys.executable, "-m", "gpuclinic", "agent"]}
-    if peers is not None and (peers / "nvitop-exporter").exists():
-        out["nvitop-exporter"] = [str(peers / "nvitop-exporter"), "--interval", "1", "--port", "19417"]
-    if peers is not None and (peers / "gcm").exists():
+    for program in (folder / "nvitop-exporter" for folder in peers if (folder / "nvitop-exporter").exists()):
+        out["nvitop-exporter"] = [str(program), "--interval", "1", "--port", "19417"]
+    for program in (folder / "gcm" for folder in peers if (folder / "gcm").exists()):
         out["gcm nvml_monitor"] = [
-            str(peers / "gcm"), "nvml_monitor", "--sink", "do_nothing", "--push-interval", "60", "--collect-interval", "1", "--interval", "60", "--cluster", "bench",
-            "--log-folder", str(folder),
+            str(program), "nvml_monitor", "--sink", "do_nothing", "--push-interval", "60", "--collect-interval", "1",
+            "--interval", "60", "--cluster", "bench",
+            "--log-folder", str(logs),
         ]  # fmt: skip
     return out
 
@@ -41,13 +42,14 @@ def main() -> None:
     """Starts all, measures them together, prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--peers", type=Path, nargs="*", default=[])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         server = build_server(folder / "server", "h100-sxm", cost=1)
-        for gpu in range(8):
-            server.add_process(Process(4000 + gpu, "python train.py"), {gpu: 61_000}, in_proc=False)
+        ranks = [subprocess.Popen(["sleep", "100000"]) for _ in range(8)]
+        for gpu, rank in enumerate(ranks):
+            server.add_process(Process(rank.pid, "python train.py"), {gpu: 61_000}, in_proc=False)
         server.gpu("all", {"util.gpu": 97, "util.memory": 61, "power": 640_000, "power.average": 640_000})
         server.write()
         kept = ("GPUCLINIC_NVML", "FAKE_NVML_SCENARIO", "LD_LIBRARY_PATH")
@@ -66,7 +68,7 @@ def main() -> None:
         try:
             measure(running, options.minutes * 60)
         finally:
-            for process in running.values():
+            for process in (*running.values(), *ranks):
                 process.terminate()
             for process in running.values():
                 process.wait(20)

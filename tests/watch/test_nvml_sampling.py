@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from fakes.server import Server
 from watched_server import SHORT, built, server
 
 from gpuclinic.observe._nvml_fast import COLUMNS
 from gpuclinic.observe._nvml_panel import READ
 from gpuclinic.observe._nvml_sampler import NvmlSampler, Reading
 from gpuclinic.observe._stuck import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from fakes.server import Server
 
 __all__ = ["built", "server"]
 
@@ -62,7 +66,9 @@ def test_the_first_tick_tells_everything(sampler: NvmlSampler) -> None:
     assert not reading.happenings
 
 
-def test_what_moves_is_read_by_every_tick_without_starting_nvml_again(server: Server, sampler: NvmlSampler, tmp_path: Path) -> None:
+def test_what_moves_is_read_by_every_tick_without_starting_nvml_again(
+    server: Server, sampler: NvmlSampler, tmp_path: Path
+) -> None:
     server.set(trace=str(tmp_path / "trace"))
     sampler.tick()
     for degrees in (41, 52, 63):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
 from fakes.library import NoCompilerError
 from fakes.server import Server, build_server
-
 from gpuclinic.observe.nvml import Deadlines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 SHORT = Deadlines(init=20.0, device=0.4, whole=20.0)
 """A start may take long on a busy machine; a device that hangs is found soon."""

@@ -153,6 +153,7 @@ class NvmlSampler:
         self._seen_at: dict[int, float] = {}
         self._changed = True
         self._first = True
+        self._ask_all = False
         self._happenings: list[Happening] = []
 
     # ---- what the owner calls
@@ -167,7 +168,9 @@ class NvmlSampler:
         self._look_again()
         first, self._first = self._first, False
         patience = self._deadlines.init + self._deadlines.whole if first else self._deadlines.device + _SLACK_S
-        self._read(begun + patience, "all" if first else tier, wait_slow=first)
+        if first or self._ask_all:
+            tier, self._ask_all = "all", False
+        self._read(begun + patience, tier, wait_slow=first)
         events = self._events()
         records: dict[int, Record] = {}
         if self._child is not None:
@@ -437,7 +440,7 @@ class NvmlSampler:
 
     def _back(self, index: int) -> None:
         self._hung.pop(index, None)
-        self._changed = True
+        self._changed = self._ask_all = True
         self._happenings.append(Happening("back", index))
         if self._child is not None:
             self._child.panel.skip(index, False)
@@ -451,11 +454,16 @@ class NvmlSampler:
         head = {name: value for name, value in answers.document(0.0).items() if name in ("library", "init", "system", "count")}  # fmt: skip
         if head.get("init"):
             self._changed = True
-            if head["count"] != self._head.get("count") and self._hung and self._head.get("count") is not None:
-                self._hung.clear()  # the numbers of the devices have moved; one that still hangs is found again
-                for index in range(panel_words.MOST_DEVICES):
-                    child.panel.skip(index, False)
+            if self._head.get("count") is not None and head["count"] not in (None, self._head["count"]):
+                self._renumbered(child)
             self._head = head
+
+    def _renumbered(self, child: _Child) -> None:
+        """Devices came or went, so that a number may mean another one: what was known by numbers is forgotten, and asked again."""
+        self._devices.clear()
+        self._hung.clear()  # one that still hangs is found again
+        for index in range(panel_words.MOST_DEVICES):
+            child.panel.skip(index, False)
 
     def _gather(self, child: _Child) -> None:
         """What a slow tier told, onto what is known."""

@@ -30,6 +30,7 @@ _IDENTITY = (
 _LOST, _RESET, _UNKNOWN = 15, 16, 999
 _TROUBLE = {_LOST: "GPU is lost", _RESET: "GPU requires reset", _UNKNOWN: "Unknown Error"}
 _GONE = "not enumerated by NVML"
+_UNREAD = "NVML was not read at this moment"
 _WRAPS = 1 << 32
 _EMPTY = Document(_SOURCE, "", name_hint="nvml.json")
 
@@ -60,6 +61,7 @@ class GpuFacts:
         self._lost: dict[str, str] = {}
         self._before: dict[int, Record] = {}
         self._of_device: dict[int, _Device] = {}
+        self._count: int | None = None
 
     def take(self, reading: Reading, others: Iterable[Fact]) -> tuple[list[Fact], list[Event], list[Gap]]:
         """The facts of this moment, what has happened since the last, and what could not be looked at. others: facts of the host."""
@@ -82,6 +84,7 @@ class GpuFacts:
 
     def _rebuild(self, document: dict[str, Any], others: Iterable[Fact]) -> None:
         devices = document.get("devices") or []
+        self._count = document.get("count")
         self._slow = nvml_facts({**document, "devices": []}, _EMPTY)
         for place, fact in enumerate(self._slow):
             if fact.kind == "nvml":
@@ -169,20 +172,17 @@ class GpuFacts:
         return []
 
     def _absent(self, events: list[Event]) -> list[Fact]:
-        """GPUs that NVML told of earlier and does not list any more: lost, too."""
+        """GPUs of earlier that NVML does not list now: lost, where it tells of all others; else not known at this moment."""
         here = {fact.key for fact in self._gpus.values()}
-        if not self._gpus or any(fact.fields.get("bus_id") is None for fact in self._gpus.values()):
-            return []  # NVML tells nothing now, or one that is here does not say which it is
-        out: list[Fact] = []
-        for key, fact in self._past.items():
-            if key in here:
-                continue
-            bare = _bare(fact, _GONE, unreachable=True)
-            out.append(bare)
-            if key not in self._lost:
-                self._lost[key] = _GONE
-                events.append(self.event("gpu_lost", bare, f"GPU {key}: {_GONE}", error=_GONE))
-        return out
+        missing = [fact for key, fact in self._past.items() if key not in here]
+        named = sum(fact.fields.get("bus_id") is not None for fact in self._gpus.values())
+        if not named or named != self._count:
+            return [_with(fact, _without_moving(fact), fact.lines) for fact in missing]
+        for fact in missing:
+            if fact.key not in self._lost:
+                self._lost[fact.key] = _GONE
+                events.append(self.event("gpu_lost", fact, f"GPU {fact.key}: {_GONE}", error=_GONE))
+        return [_bare(fact, _GONE, unreachable=True) for fact in missing]
 
     # ---- events
 
@@ -270,9 +270,7 @@ _MOVING = frozenset((*(column.field for column in COLUMNS), "throttle_active"))
 
 
 def _without_moving(base: Fact) -> dict[str, Scalar]:
-    fields = {name: value for name, value in base.fields.items() if name not in _MOVING}
-    fields.setdefault("not_asked", "NVML was not read at this moment")
-    return fields
+    return {name: value for name, value in base.fields.items() if name not in _MOVING} | {"not_asked": _UNREAD}
 
 
 def _with(base: Fact, fields: dict[str, Scalar], lines: dict[str, Where]) -> Fact:

@@ -49,6 +49,7 @@ _TOGETHER_S = 6.0
 _LARGEST = 64 << 20
 _SIZE = struct.Struct("=I")
 _NICE = 5
+_HOLDERS = "process.gpu"
 
 
 class _Told(msgspec.Struct):
@@ -72,6 +73,7 @@ class HostLooks:
         self._new: list[str] = []
         self._asked: list[str] = []
         self._since = 0.0
+        self._gone: set[int] = set()
         self._facts: dict[str, list[Fact]] = {}
         self._gaps: dict[str, list[Gap]] = {}
         self._at: dict[str, float] = {}
@@ -140,8 +142,12 @@ class HostLooks:
 
     def _ask(self, names: list[str], gpus: list[Fact], moment: float) -> None:
         given = [*gpus, *(fact for name, found in self._facts.items() if name not in names for fact in found)]
+        orphans: set[int] = set()
+        if _HOLDERS in names:
+            gone = self._gone_now(gpus)
+            orphans, self._gone = gone & self._gone, gone
         try:
-            self._start(names, given)
+            self._start(names, given, orphans)
         except OSError as problem:
             self._gaps["host"] = [Gap("host", f"no process looks at the host: {problem.strerror or problem}")]
             self._due = dict.fromkeys(self._due, moment + 60.0)
@@ -149,7 +155,12 @@ class HostLooks:
         self._gaps.pop("host", None)
         self._asked, self._since = list(names), moment
 
-    def _start(self, names: list[str], given: list[Fact]) -> None:
+    def _gone_now(self, gpus: list[Fact]) -> set[int]:
+        """Processes that NVML lists and /proc has not; those that it has not at two rounds did not just end."""
+        pids = {pid for fact in gpus if fact.kind == "gpu_process" and isinstance(pid := fact.fields.get("pid"), int)}
+        return {pid for pid in pids if not os.path.exists(f"{self._root}/proc/{pid}")}  # noqa: PTH110 - text paths, many of them
+
+    def _start(self, names: list[str], given: list[Fact], orphans: set[int]) -> None:
         self._from, answers = os.pipe2(os.O_CLOEXEC)
         try:
             with warnings.catch_warnings():
@@ -165,7 +176,7 @@ class HostLooks:
             code = 70
             try:
                 settle(answers)
-                _round(answers, self._root, names, given, self._expect_gpus)
+                _round(answers, self._root, names, Wanted(facts=given, expect_gpus=self._expect_gpus), orphans)
                 code = 0
             finally:
                 os._exit(code)
@@ -229,16 +240,15 @@ def _write(to: int, data: bytes) -> None:
         whole = whole[os.write(to, whole) :]
 
 
-def _round(answers: int, root: str, names: list[str], given: list[Fact], expect_gpus: int | None) -> None:
-    """The child's life: takes looks, and tells each when it has been taken."""
+def _round(answers: int, root: str, names: list[str], wanted: Wanted, orphans: set[int]) -> None:
+    """The child's life: takes looks, and tells each when it has been taken. orphans: what NVML would still list; it is asked elsewhere."""
     os.nice(_NICE)
-    host = LiveHost(root, expendable=True)
-    facts = list(given)
+    host = LiveHost(root, lambda _deep, _sample: {"processes": [{"pid": pid} for pid in orphans]}, expendable=True)
     encoder = msgspec.msgpack.Encoder()
     for name in names:
         begun, used = time.monotonic(), _cpu_s()
-        seen = _taken(name, host, Wanted(facts=facts, expect_gpus=expect_gpus))
-        facts += seen.facts
+        seen = _taken(name, host, wanted)
+        wanted.facts = [*wanted.facts, *seen.facts]
         told = _Told(name, seen.facts, seen.gaps, time.monotonic() - begun, _cpu_s() - used)
         _write(answers, encoder.encode(told))
     host.close()

@@ -33,6 +33,9 @@ _COST_EVERY_S = 60.0
 _AGAIN_S = 60.0
 _CLOCK_SET_S = 2.0
 _SLOW_SAID_S = 60.0
+_MOST_UNKEPT = 2000
+"""Events that wait for a history that takes nothing now."""
+
 _SHARE_SLOW = 1.0
 """A sample that takes longer than this share of the interval is told as slow."""
 
@@ -87,6 +90,7 @@ class Agent:
         self._say_to = say or _to_stderr
         self._said: set[str] = set()
         self._events: list[Event] = []
+        self._unkept: list[Event] = []
         self._systemd = Systemd()
         earlier = _earlier(folder)
         self._sampler = Sampler(config.sampling, root, since=_position(earlier), eager=True)
@@ -233,9 +237,12 @@ class Agent:
             self._history_at = tick.mono + _AGAIN_S
             with self._guarded("the history"):
                 self._history = self._parts.history()
+        kept = msgspec.structs.replace(tick, events=[*self._unkept, *tick.events]) if self._unkept else tick
+        self._unkept = kept.events[-_MOST_UNKEPT:] if self._parts.history is not None else []
         if self._history is not None:
             with self._guarded("the history"):
-                self._history.append(tick)
+                self._history.append(kept)
+                self._unkept = []
 
     def _write_state(self) -> None:
         with self._guarded("state.json"):
