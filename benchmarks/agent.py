@@ -44,7 +44,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--peers", type=Path, nargs="*", default=[])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # as /run, where state.json lies
+    with tempfile.TemporaryDirectory(dir=memory) as name:
         folder = Path(name)
         server = build_server(folder / "server", "h100-sxm", cost=1)
         ranks = [subprocess.Popen(["sleep", "100000"]) for _ in range(8)]

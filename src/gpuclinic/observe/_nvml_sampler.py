@@ -50,6 +50,7 @@ _SLACK_S = 0.3
 """A call that hangs begins a little after the tick; it is given up within the same tick."""
 
 _LIST_GROUPS = {"processes": ("processes",), "MIG": ("mig",), "NVLink": ("nvlinks",), "fans": ("fans",)}
+_WHOLE = frozenset(("state", "memory health", "sensors", "PCIe", "settings"))
 _IDENTITY = ("pci_id", "pci_subsystem_id", "board_part_number", "module_id", "board_id", "vbios_version")
 _MOST_EVENTS = 1 << 18
 
@@ -476,7 +477,8 @@ class NvmlSampler:
             index = int(device["index"])
             groups = [str(g) for row in device.pop("asked", []) for g in row.get("groups", [])]
             known = self._devices.get(index)
-            self._devices[index] = _merged(known, device, groups, everything=everything)
+            whole = everything and set(groups) >= _WHOLE
+            self._devices[index] = _merged(known, device, groups, everything=whole)
         self._changed = True
 
     def _events(self) -> list[dict[str, Any]]:

@@ -45,6 +45,9 @@ _KNOWN = ("ecc_mode", "architecture", "mig_mode", "accounting", "virtualization_
 _MOST_LINKS = 36
 _LISTED_ANYWAY_S = 30.0
 _ALL_KINDS_S = 300.0
+_WHOLE_S = 600.0
+"""Questions whose answers have not changed by a quicker look are asked anyway after so long."""
+
 _SERIOUS_MIB = 1
 
 
@@ -91,6 +94,7 @@ class _Sampling:
         self.known: dict[int, dict[str, Any]] = {}
         self.listings: dict[int, _Listing] = {}
         self.gates: dict[int, dict[str, Changes]] = {}
+        self.whole_at: dict[int, float] = {}
         self.poll = select.poll()
         self.poll.register(pipes.commands, select.POLLIN)
         self.following = False
@@ -185,10 +189,12 @@ class _Sampling:
 
     def _groups(self, index: int, *, everything: bool) -> frozenset[str]:
         groups = _WITHOUT_THROUGHPUT if everything or index not in self.known else _MINUTES
-        unchanged = {group for group, gate in self._gates(index).items() if not gate.seen()}
-        if groups is _MINUTES:
-            groups = groups - unchanged
         now, listing = time.monotonic(), self.listings.setdefault(index, _Listing())
+        unchanged = {group for group, gate in self._gates(index).items() if not gate.seen()}
+        if now - self.whole_at.get(index, -1e9) >= _WHOLE_S and groups is not _MINUTES:
+            self.whole_at[index] = now
+        else:
+            groups = groups - unchanged
         if not listing.due(self._used_mib(index), now):
             return groups - {"processes"}
         self.asker.process_kinds = listing.kinds(now)

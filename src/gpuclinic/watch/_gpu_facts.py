@@ -62,6 +62,7 @@ class GpuFacts:
         self._before: dict[int, Record] = {}
         self._of_device: dict[int, _Device] = {}
         self._count: int | None = None
+        self._shown: dict[str, dict[int, tuple[Scalar, Where]]] = {}
 
     def take(self, reading: Reading, others: Iterable[Fact]) -> tuple[list[Fact], list[Event], list[Gap]]:
         """The facts of this moment, what has happened since the last, and what could not be looked at. others: facts of the host."""
@@ -100,6 +101,8 @@ class GpuFacts:
             if fact.kind == "gpu" and isinstance(index := fact.fields.get("index"), int)
         }
         for fact in self._gpus.values():
+            for line in [line for line in fact.lines if line.startswith("throttle:")]:
+                del fact.lines[line]  # each moment has its own
             if fact.fields.get("uuid") is not None:
                 self._past[fact.key] = fact
 
@@ -133,7 +136,7 @@ class GpuFacts:
             code = record.code if record.state != READ else _worst(record.codes)
             error = _TROUBLE.get(code) or error_words(code)
             return _bare(base, error, record.state != READ), error
-        fields, lines = dict(base.fields), dict(base.lines)
+        fields, lines, shown = dict(base.fields), dict(base.lines), self._shown.setdefault(base.key, {})
         name = f"GPU {index} {base.key}" if base.key != str(index) else f"GPU {index}"
         for place, column in enumerate(COLUMNS):
             code = record.codes[place]
@@ -151,9 +154,12 @@ class GpuFacts:
                 fields.pop(column.field, None)
                 continue
             fields[column.field] = value
-            function, _, of = column.call.partition("/")
-            shown = shown_value(column.field, value)
-            lines[column.field] = Where(_SOURCE, None, f"{function}({name}{', ' + of if of else ''}) = {shown}")
+            known = shown.get(place)
+            if known is None or known[0] != value:
+                function, _, of = column.call.partition("/")
+                text = f"{function}({name}{', ' + of if of else ''}) = {shown_value(column.field, value)}"
+                known = shown[place] = (value, Where(_SOURCE, None, text))
+            lines[column.field] = known[1]
         _throttling(fields, lines)
         return _with(base, fields, lines), None
 
@@ -253,8 +259,6 @@ def _throttling(fields: dict[str, Scalar], lines: dict[str, Where]) -> None:
     mask = fields.get("throttle_mask")
     if not isinstance(mask, int):
         return
-    for name in [line for line in lines if line.startswith("throttle:")]:
-        del lines[name]
     fields["throttle_mask"] = f"0x{mask:016x}"
     place = lines["throttle_mask"]
     reasons = reasons_of_mask(mask)

@@ -75,16 +75,16 @@ class State:
             counts = self.xids if event.kind == "xid" else self.sxids if event.kind == "sxid" else None
             if counts is not None and isinstance(code, int) and (code in counts or len(counts) < _MOST_CODES):
                 counts[code] = counts.get(code, 0) + 1
-        self._most = max(self._most, self.gpus().present)
 
     def gpus(self) -> Gpus:
-        """Expected, present and readable GPUs; expected is at least what was ever seen in this boot, or stands on the bus."""
+        """Expected, present and readable GPUs; expected is at least what an answer in this boot ever had, or what stands on the bus."""
         facts = self.tick.facts if self.tick is not None else []
         listed = [fact for fact in facts if fact.kind == "gpu"]
         troubled = {fact.key: why for fact in listed if (why := trouble_of(fact)) is not None}
         present = len(listed) - sum("not enumerated" in why for why in troubled.values())
         on_bus = sum(fact.kind == "pci_device" and fact.fields.get("is_gpu") is True for fact in facts)
-        expected = self._expect if self._expect is not None else max(self._most, on_bus, present)
+        self._most = max(self._most, present)
+        expected = self._expect if self._expect is not None else max(self._most, on_bus)
         return Gpus(expected, present, len(listed) - len(troubled), troubled)
 
     def document(self) -> dict[str, Any]:
