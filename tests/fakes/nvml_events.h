@@ -67,7 +67,7 @@ static nvmlReturn_t wait_event(event_set_t *set, event_t *out, unsigned timeout_
         reload();
         if (next_event(set, 0, waited, out) || next_event(set, 1, waited, out)) return OK;
         if (waited * 1000 >= timeout_ms) return TIMEOUT; /* never earlier: a client would spin */
-        pass_seconds(waited * 1000 + 50 > timeout_ms ? timeout_ms / 1000.0 - waited : 0.05);
+        pass_seconds(waited * 1000 + 200 > timeout_ms ? timeout_ms / 1000.0 - waited : 0.2);
     }
 }
 nvmlReturn_t nvmlEventSetWait_v2(event_set_t *set, event_t *out, unsigned timeout_ms) { return wait_event(set, out, timeout_ms, __func__); }
