@@ -10,7 +10,7 @@ import msgspec
 from gpuclinic.model import Boot, Fact, Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 YEARLESS_SPAN = 366 * 86400
 
@@ -74,7 +74,7 @@ class EvidenceView:
             return sum(self._counts.get(i, len(self._by_id[i])) for i in ids)
         return sum(1 for i in ids for s in self._by_id[i] if all(_has_identity(s, k, v) for k, v in wanted.items()))
 
-    def over_window(self, function: str, names: dict[str, Any], field: str) -> Any:  # noqa: ARG002 - one reading is no window
+    def over_window(self, function: str, names: Mapping[str, Any], field: str) -> Any:  # noqa: ARG002 - one reading is no window
         """Always None: an incident is one sample."""
         return None
 

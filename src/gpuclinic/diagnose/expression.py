@@ -12,21 +12,25 @@ import re
 import statistics
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    Compiled = Callable[[Mapping[str, Any], Mapping[str, Any] | None, "View"], Any]
 
 
 class View(Protocol):
     """What a condition may ask about."""
 
-    def facts(self, kind: str) -> Iterable[dict[str, Any]]:
+    def facts(self, kind: str) -> Iterable[Mapping[str, Any]]:
         """The fields of each fact of a kind."""
 
     def signal_count(self, pattern: str, wanted: dict[str, Any]) -> int:
         """How many signals have an id like the pattern and these identities."""
 
-    def over_window(self, function: str, names: dict[str, Any], field: str) -> Any:
-        """grown, per_minute or span of a field of the fact at hand over the window of samples; None where there is only one."""
+    def over_window(self, function: str, names: Mapping[str, Any], field: str) -> Any:
+        """A function of OVER_WINDOW over a field of the fact at hand; None where there is only one sample, or no past."""
 
 
 class ExpressionError(ValueError):
@@ -42,9 +46,78 @@ def parse(text: str) -> ast.expr:
         raise ExpressionError(f"{text!r}: {problem.msg}") from None
 
 
-def holds(text: str, names: dict[str, Any], view: View) -> bool:
+def holds(text: str, names: Mapping[str, Any], view: View) -> bool:
     """Whether the condition holds."""
-    return bool(_Evaluator(names, view).value(parse(text)))
+    return bool(compiled(text)(names, None, view))
+
+
+@functools.lru_cache(maxsize=4096)
+def compiled(text: str) -> Compiled:
+    """The condition as a function of the fields of the fact at hand, those of the outer one, and the view; raises ExpressionError."""
+    return _compile(parse(text))
+
+
+class Reads(msgspec.Struct):
+    """What a condition looks at. own: fields of the fact at hand. others: kinds of facts, and of each the fields.
+
+    series: fields of the fact at hand over the window. anything: it cannot be said beforehand.
+    """
+
+    own: set[str]
+    others: dict[str, set[str]]
+    series: set[str]
+    anything: bool = False
+
+
+def reads(texts: Iterable[str]) -> Reads:
+    """What these conditions look at together."""
+    out = Reads(set(), {}, set())
+    for text in texts:
+        if text:
+            _read(parse(text), out, ())
+    return out
+
+
+def _read(node: ast.AST, out: Reads, about: tuple[str, ...]) -> None:
+    """about: the kinds of facts of the conditions around this one; empty for the outermost."""
+    match node:
+        case ast.Name(id=name):
+            if name not in _CONSTANTS:
+                _field(out, about, name)
+            return
+        case ast.Attribute(value=ast.Name(id="outer"), attr=field):
+            _field(out, about[:-1], field)
+            return
+        case ast.Call(func=ast.Name(id=name)):
+            given = [a.value if isinstance(a, ast.Constant) else None for a in node.args]
+            if name in _OVER_FACTS:
+                _read_facts(name, given, out, about)
+            elif name == "seen":
+                out.anything = True
+            elif (name in OVER_WINDOW or name == "hours_until") and given and isinstance(given[0], str):
+                _field(out, about, given[0])
+                out.series.add(given[0])
+            for argument in (*node.args, *(k.value for k in node.keywords)):
+                _read(argument, out, about)
+            return
+    for child in ast.iter_child_nodes(node):
+        _read(child, out, about)
+
+
+def _field(out: Reads, about: tuple[str, ...], name: str) -> None:
+    (out.others.setdefault(about[-1], set()) if about else out.own).add(name)
+
+
+def _read_facts(name: str, given: list[Any], out: Reads, about: tuple[str, ...]) -> None:
+    place = 2 if name in _OF_A_FIELD else 1
+    if not all(isinstance(g, str) for g in given):
+        out.anything = True
+        return
+    fields = out.others.setdefault(given[0], set())
+    if name in _OF_A_FIELD:
+        fields.add(given[1])
+    if len(given) > place:
+        _read(parse(given[place]), out, (*about, given[0]))
 
 
 def number(value: Any) -> float | None:
@@ -63,138 +136,174 @@ def version(text: Any) -> tuple[int, ...] | None:
     return tuple(int(p) for p in found[0].split(".")) if found else None
 
 
-class _Namespace:
-    def __init__(self, names: dict[str, Any]) -> None:
-        self.names = names
+def _compile(node: ast.expr) -> Compiled:
+    match node:
+        case ast.Constant(value=value):
+            return lambda names, outer, view: value  # noqa: ARG005
+        case ast.Name(id=name):
+            if name in _CONSTANTS:
+                known = _CONSTANTS[name]
+                return lambda names, outer, view: known  # noqa: ARG005
+            return lambda names, outer, view: names.get(name)  # noqa: ARG005
+        case ast.BoolOp(op=ast.And()):
+            return _every([_compile(part) for part in node.values])
+        case ast.BoolOp():
+            return _either([_compile(part) for part in node.values])
+        case ast.UnaryOp(op=ast.Not()):
+            negated = _compile(node.operand)
+            return lambda names, outer, view: not negated(names, outer, view)
+        case ast.UnaryOp(op=ast.USub()):
+            operand = _compile(node.operand)
+            return lambda names, outer, view: None if (n := number(operand(names, outer, view))) is None else -n
+        case ast.BinOp():
+            return _arithmetic(node)
+        case ast.Compare():
+            return _comparison(node)
+        case ast.List() | ast.Tuple() | ast.Set():
+            parts = [_compile(e) for e in node.elts]
+            return lambda names, outer, view: [part(names, outer, view) for part in parts]
+        case ast.Attribute(value=ast.Name(id="outer"), attr=field):
+            return lambda names, outer, view: outer.get(field) if outer is not None else None  # noqa: ARG005
+        case ast.IfExp():
+            test, body, otherwise = _compile(node.test), _compile(node.body), _compile(node.orelse)
+            return lambda names, outer, view: (body if test(names, outer, view) else otherwise)(names, outer, view)
+        case ast.Call(func=ast.Name(id=name)):
+            return _call(name, node)
+    raise ExpressionError(f"not in the language: {ast.dump(node)[:80]}")
 
 
-class _Evaluator:
-    def __init__(self, names: dict[str, Any], view: View) -> None:
-        self._names = names
-        self._view = view
+def _every(parts: list[Compiled]) -> Compiled:
+    def run(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> Any:
+        result: Any = True
+        for part in parts:
+            result = part(names, outer, view)
+            if not result:
+                break
+        return result
 
-    def value(self, node: ast.expr) -> Any:  # noqa: C901 - one branch a node type
-        match node:
-            case ast.Constant():
-                return node.value
-            case ast.Name():
-                return {"true": True, "false": False, "none": None}.get(node.id, self._names.get(node.id))
-            case ast.BoolOp(op=ast.And()):
-                result: Any = True
-                for part in node.values:
-                    result = self.value(part)
-                    if not result:
-                        return result
-                return result
-            case ast.BoolOp():
-                result = False
-                for part in node.values:
-                    result = self.value(part)
-                    if result:
-                        return result
-                return result
-            case ast.UnaryOp(op=ast.Not()):
-                return not self.value(node.operand)
-            case ast.UnaryOp(op=ast.USub()):
-                inner = number(self.value(node.operand))
-                return None if inner is None else -inner
-            case ast.BinOp():
-                return self._arithmetic(node)
-            case ast.Compare():
-                return self._compare(node)
-            case ast.List() | ast.Tuple() | ast.Set():
-                return [self.value(e) for e in node.elts]
-            case ast.Attribute(value=ast.Name(id="outer")):
-                outer = self._names.get("outer")
-                return outer.names.get(node.attr) if isinstance(outer, _Namespace) else None
-            case ast.IfExp():
-                return self.value(node.body) if self.value(node.test) else self.value(node.orelse)
-            case ast.Call(func=ast.Name()):
-                return self._call(node)
-        raise ExpressionError(f"not in the language: {ast.dump(node)[:80]}")
+    return run
 
-    def _arithmetic(self, node: ast.BinOp) -> Any:
-        left, right = self.value(node.left), self.value(node.right)
-        if isinstance(node.op, ast.Add) and isinstance(left, str) and isinstance(right, str):
+
+def _either(parts: list[Compiled]) -> Compiled:
+    def run(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> Any:
+        result: Any = False
+        for part in parts:
+            result = part(names, outer, view)
+            if result:
+                break
+        return result
+
+    return run
+
+
+def _arithmetic(node: ast.BinOp) -> Compiled:
+    work = _OPERATIONS.get(type(node.op))
+    if work is None:
+        raise ExpressionError(f"not in the language: {type(node.op).__name__}")
+    first, second, joins = _compile(node.left), _compile(node.right), isinstance(node.op, ast.Add)
+
+    def run(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> Any:
+        left, right = first(names, outer, view), second(names, outer, view)
+        if joins and isinstance(left, str) and isinstance(right, str):
             return left + right
         left, right = number(left), number(right)
-        if left is None or right is None:
-            return None
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.Div():
-                return left / right if right else None
-            case ast.FloorDiv():
-                return left // right if right else None
-            case ast.Mod():
-                return left % right if right else None
-        raise ExpressionError(f"not in the language: {type(node.op).__name__}")
+        return None if left is None or right is None else work(left, right)
 
-    def _compare(self, node: ast.Compare) -> bool:
-        left = self.value(node.left)
-        for operator, expression in zip(node.ops, node.comparators, strict=True):
-            right = self.value(expression)
+    return run
+
+
+def _comparison(node: ast.Compare) -> Compiled:
+    first = _compile(node.left)
+    rest = [(op, _compile(e)) for op, e in zip(node.ops, node.comparators, strict=True)]
+
+    def run(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> bool:
+        left = first(names, outer, view)
+        for operator, other in rest:
+            right = other(names, outer, view)
             if not _related(operator, left, right):
                 return False
             left = right
         return True
 
-    def _call(self, node: ast.Call) -> Any:
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        arguments = node.args
-        if name == "seen":
-            wanted = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-            return self._view.signal_count(
-                str(self.value(arguments[0])), {k: v for k, v in wanted.items() if v is not None}
-            )
-        values = [self.value(a) for a in arguments]
-        if name in OVER_WINDOW:
-            return self._view.over_window(name, self._names, str(values[0]) if values else "")
-        if name in _OVER_FACTS:
-            return self._over_facts(name, values)
-        function = _FUNCTIONS.get(name)
-        if function is None:
-            raise ExpressionError(f"no function {name}")
-        return function(*values)
+    return run
 
-    def _over_facts(self, name: str, values: list[Any]) -> Any:
-        kind = str(values[0])
-        field_given = name in ("total", "peak", "lowest", "typical", "values_of")
-        condition = values[2 if field_given else 1] if len(values) > (2 if field_given else 1) else None
-        tree = parse(str(condition)) if condition else None
-        outer = _Namespace(self._names)
-        chosen: list[dict[str, Any]] = []
-        every = 0
-        host = self._names.get("host_name")
-        for fields in self._view.facts(kind):
-            if host is not None and fields.get("host_name") not in (None, host):
-                continue  # a fact of another machine
-            every += 1
-            if tree is None or _Evaluator({**fields, "outer": outer}, self._view).value(tree):
-                chosen.append(fields)
-                if name == "some":
-                    return True
-        if name == "some":
-            return False
-        if name == "count":
-            return len(chosen)
-        if name == "all_of":
-            return every > 0 and len(chosen) == every
-        raw = [f.get(str(values[1])) for f in chosen]
-        if name == "values_of":
-            return [v for v in raw if v is not None]
-        numbers = [n for n in map(number, raw) if n is not None]
-        if name == "total":
-            return sum(numbers)
-        if not numbers:
+
+def _call(name: str, node: ast.Call) -> Compiled:
+    arguments = [_compile(a) for a in node.args]
+    if name == "seen":
+        wanted = {k.arg: _compile(k.value) for k in node.keywords if k.arg}
+
+        def count(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> int:
+            found = {k: v for k, f in wanted.items() if (v := f(names, outer, view)) is not None}
+            return view.signal_count(str(arguments[0](names, outer, view)), found)
+
+        return count
+    if name == "hours_until":
+        return _hours_until(arguments)
+    if name in OVER_WINDOW:
+        return lambda names, outer, view: view.over_window(
+            name, names, str(arguments[0](names, outer, view)) if arguments else ""
+        )
+    if name in _OVER_FACTS:
+        return lambda names, outer, view: _over_facts(name, [a(names, outer, view) for a in arguments], names, view)
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        raise ExpressionError(f"no function {name}")
+    return lambda names, outer, view: function(*[a(names, outer, view) for a in arguments])
+
+
+def _hours_until(arguments: list[Compiled]) -> Compiled:
+    """Hours until a field that goes on as it did over the window meets a limit; None where it does not go there."""
+    if len(arguments) != 2:
+        raise ExpressionError("hours_until takes a field and a limit")
+    which, where = arguments
+
+    def run(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> float | None:
+        field = str(which(names, outer, view))
+        now, limit = number(names.get(field)), number(where(names, outer, view))
+        slope = number(view.over_window("slope_per_hour", names, field))
+        if now is None or limit is None or not slope:
             return None
-        pick: Callable[[list[float]], float] = max if name == "peak" else min if name == "lowest" else statistics.median
-        return pick(numbers)
+        hours = (limit - now) / slope
+        return hours if hours >= 0 else None
+
+    return run
+
+
+def _over_facts(name: str, values: list[Any], outer: Mapping[str, Any], view: View) -> Any:
+    place = 2 if name in _OF_A_FIELD else 1
+    condition = values[place] if len(values) > place else None
+    fits = compiled(str(condition)) if condition else None
+    chosen: list[Mapping[str, Any]] = []
+    every = 0
+    host = outer.get("host_name")
+    for fields in view.facts(str(values[0])):
+        if host is not None and fields.get("host_name") not in (None, host):
+            continue  # a fact of another machine
+        every += 1
+        if fits is None or fits(fields, outer, view):
+            chosen.append(fields)
+            if name == "some":
+                return True
+    if name == "some":
+        return False
+    if name == "count":
+        return len(chosen)
+    if name == "all_of":
+        return every > 0 and len(chosen) == every
+    return _of_fields(name, [f.get(str(values[1])) for f in chosen])
+
+
+def _of_fields(name: str, raw: list[Any]) -> Any:
+    if name == "values_of":
+        return [v for v in raw if v is not None]
+    numbers = [n for n in map(number, raw) if n is not None]
+    if name == "total":
+        return sum(numbers)
+    if not numbers:
+        return None
+    pick: Callable[[list[float]], float] = max if name == "peak" else min if name == "lowest" else statistics.median
+    return pick(numbers)
 
 
 def _related(operator: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: C901 - one branch an operator
@@ -249,8 +358,18 @@ def _has(text: Any, expression: Any) -> bool:
     return text is not None and re.search(str(expression), str(text)) is not None
 
 
-OVER_WINDOW = frozenset({"grown", "per_minute", "span"})
+OVER_WINDOW = frozenset({"grown", "per_minute", "span", "slope_per_hour", "trend", "usual", "usual_low", "usual_high"})
 _OVER_FACTS = frozenset({"some", "all_of", "count", "total", "peak", "lowest", "typical", "values_of"})
+_OF_A_FIELD = frozenset({"total", "peak", "lowest", "typical", "values_of"})
+_CONSTANTS = {"true": True, "false": False, "none": None}
+_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float | None]] = {
+    ast.Add: lambda left, right: left + right,
+    ast.Sub: lambda left, right: left - right,
+    ast.Mult: lambda left, right: left * right,
+    ast.Div: lambda left, right: left / right if right else None,
+    ast.FloorDiv: lambda left, right: left // right if right else None,
+    ast.Mod: lambda left, right: left % right if right else None,
+}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "has": _has,
     "like": lambda text, glob: text is not None and fnmatch.fnmatchcase(str(text), str(glob)),

@@ -8,11 +8,15 @@ import msgspec
 
 from gpuclinic.diagnose.evidence import fields_of
 from gpuclinic.diagnose.expression import holds, number
+from gpuclinic.diagnose.lasting import CRITICAL, ELSEWHERE, INFO, NOT, SEVERITY_OF, UNSEEN, WARNING, Lasting
+from gpuclinic.diagnose.series import grown, per_minute, slope_and_trend
 from gpuclinic.model import Fact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from gpuclinic.diagnose.expression import View
+    from gpuclinic.diagnose.series import Point
     from gpuclinic.knowledge import Check
 
 _WORST_FIRST = ("critical", "warning", "info")
@@ -54,19 +58,15 @@ class _View:
         """How often a signature was seen until this sample."""
         return self._window.samples[self._number].seen.get(pattern, 0)
 
-    def over_window(self, function: str, names: dict[str, Any], field: str) -> Any:
-        """How much a field has grown since the first sample, or that by the minute, or the seconds between."""
-        series = self._window.series(names, field, self._number) if field else []
+    def over_window(self, function: str, names: Mapping[str, Any], field: str) -> Any:
+        """A function of a field over the samples up to this one; of the past nothing is known here."""
         if function == "span":
             samples = self._window.samples
             return samples[self._number].at - samples[0].at
-        if len(series) < 2:
-            return None
-        (first_at, first), (last_at, last) = series[0], series[-1]
-        grown = last - first if last >= first else last  # a counter that went back was reset between the samples
-        if function == "grown":
-            return grown
-        return grown * 60.0 / (last_at - first_at) if last_at > first_at else None
+        if function in OF_THE_PAST:
+            place = f"{names.get('fact_kind')}/{names.get('key')}/{field}"
+            return of_past(function, self._window.by_key[self._number].get(("usual", place)))
+        return of_points(function, self._window.series(names, field, self._number))
 
 
 class _Window:
@@ -78,13 +78,13 @@ class _Window:
             kinds: dict[str, list[dict[str, Any]]] = {}
             keyed: dict[tuple[str, str], dict[str, Any]] = {}
             for fact in sample.facts:
-                fields = {**fields_of(fact), "fact_kind": fact.kind}
+                fields = names_of(fact)
                 kinds.setdefault(fact.kind, []).append(fields)
                 keyed.setdefault((fact.kind, fact.key), fields)
             self.kinds.append(kinds)
             self.by_key.append(keyed)
 
-    def series(self, names: dict[str, Any], field: str, until: int) -> list[tuple[float, float]]:
+    def series(self, names: Mapping[str, Any], field: str, until: int) -> list[tuple[float, float]]:
         """Times and values of a field of the fact at hand, up to a sample."""
         place = (str(names.get("fact_kind")), str(names.get("key")))
         out: list[tuple[float, float]] = []
@@ -120,45 +120,73 @@ def judge(rows: Iterable[Check], window: Sequence[Sample]) -> list[Judged]:
 
 
 def _judged(row: Check, fact: Fact | None, held: _Window) -> Judged:
-    last = len(held.samples) - 1
-    names = _names(row, fact, held, last)
-    if names is None or (row.where and not holds(row.where, names, _View(held, last))):
+    samples = held.samples
+    last = len(samples) - 1
+    level = _level(row, fact, held, last)
+    if level == ELSEWHERE:
         return Judged(row, "elsewhere", None, fact)
-    if any(names.get(field) is None for field in row.needs):
+    if level == UNSEEN:
         return Judged(row, "unseen", None, fact)
-    for severity in _WORST_FIRST:
-        condition = getattr(row, severity)
-        if not condition:
-            continue
-        if row.rate and last == 0:
-            return Judged(row, "short", severity, fact)
-        if holds(condition, names, _View(held, last)):
-            state = _for_long_enough(row, condition, fact, held)
-            if state != "no":
-                return Judged(row, state, severity, fact)
-    return Judged(row, "no", None, fact)
-
-
-def _names(row: Check, fact: Fact | None, held: _Window, number_: int) -> dict[str, Any] | None:
-    if fact is None:
-        return {}
-    return held.names_at(row.over, fact.key, number_)
-
-
-def _for_long_enough(row: Check, condition: str, fact: Fact | None, held: _Window) -> str:
+    if row.rate and last == 0:
+        return Judged(row, "short", next(s for s in _WORST_FIRST if getattr(row, s)), fact)
+    if level == NOT:
+        return Judged(row, "no", None, fact)
     if row.for_s <= 0:
-        return "holds"
-    last_at = held.samples[-1].at
-    if last_at - held.samples[0].at < row.for_s:
-        return "short" if _held_throughout(row, condition, fact, held, held.samples[0].at) else "no"
-    return "holds" if _held_throughout(row, condition, fact, held, last_at - row.for_s) else "no"
+        return Judged(row, "holds", SEVERITY_OF[level], fact)
+    runs = Lasting()
+    for number_, sample in enumerate(samples):
+        runs.step(sample.at, level if number_ == last else _level(row, fact, held, number_), row.for_s)
+    reached = runs.reached(samples[-1].at, row.for_s)
+    if reached:
+        return Judged(row, "holds", SEVERITY_OF[reached], fact)
+    may_be = runs.since_first(samples[0].at)
+    return Judged(row, "short", SEVERITY_OF[may_be], fact) if may_be else Judged(row, "no", None, fact)
 
 
-def _held_throughout(row: Check, condition: str, fact: Fact | None, held: _Window, since: float) -> bool:
-    for number_, sample in enumerate(held.samples):
-        if sample.at < since:
-            continue
-        names = _names(row, fact, held, number_)
-        if names is None or not holds(condition, names, _View(held, number_)):
-            return False
-    return True
+def _level(row: Check, fact: Fact | None, held: _Window, number_: int) -> int:
+    names = {} if fact is None else held.names_at(row.over, fact.key, number_)
+    return UNSEEN if names is None else level_of(row, names, _View(held, number_))
+
+
+def level_of(row: Check, names: Mapping[str, Any], view: View) -> int:
+    """What a row says of a subject at one moment (diagnose.lasting); a stream of samples asks it, too."""
+    if row.where and not holds(row.where, names, view):
+        return ELSEWHERE
+    for field in row.needs:
+        if names.get(field) is None:
+            return UNSEEN
+    if row.critical and holds(row.critical, names, view):
+        return CRITICAL
+    if row.warning and holds(row.warning, names, view):
+        return WARNING
+    return INFO if row.info and holds(row.info, names, view) else NOT
+
+
+def names_of(fact: Fact) -> dict[str, Any]:
+    """A fact as conditions see it."""
+    return {**fields_of(fact), "fact_kind": fact.kind}
+
+
+OF_THE_PAST = {"usual": "middle", "usual_low": "low", "usual_high": "high"}
+"""Functions of conditions, and the fields of a fact `usual` that answer them."""
+
+
+def of_past(function: str, names: Mapping[str, Any] | None) -> float | None:
+    """What a number was in this server's own past: a fact `usual` with the key KIND/KEY/FIELD, as the history makes it.
+
+    low, middle, high: of nine of ten values; of GPUs' clocks, heat and power only while they were at work (utilization_pct >= 80).
+    """
+    return None if names is None else number(names.get(OF_THE_PAST[function]))
+
+
+def of_points(function: str, points: Sequence[Point]) -> float | None:
+    """A function of conditions over the values of a window; None where there are too few, and for what only the past can tell."""
+    match function:
+        case "grown":
+            return grown(points)
+        case "per_minute":
+            return per_minute(points)
+        case "slope_per_hour" | "trend":
+            both = slope_and_trend(points)
+            return None if both is None else both[function == "trend"]
+    return None

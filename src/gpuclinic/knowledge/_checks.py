@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuclinic.knowledge._load import DATA, packed
 from gpuclinic.knowledge._records import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 COMPONENTS = frozenset(
     ["gpu", "pcie", "nvlink", "thermal", "power", "process",
@@ -23,8 +27,10 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of it by itself. Empty: judged once for the machine.
     where: which of these facts the row is about at all (the feature exists on that SKU). needs: fields that must be there, else
     "not looked at". critical, warning, info: conditions in the language of diagnose.expression, the worst that holds counts;
-    besides its functions they may use grown("field"), per_minute("field") and span() over the window of samples.
+    besides its functions they may use grown("field"), per_minute("field"), slope_per_hour("field"), trend("field"),
+    hours_until("field", limit) and span() over the window of samples, and of the past usual("field"), usual_low and usual_high.
     for_s: seconds for which the condition must have held in every sample. rate: the condition compares samples, so two are needed.
+    window_s: over so many seconds a stream of samples compares them (0: a minute).
     loaded: holds only while the subject is at work (nothing is said of an idle link).
     implied_by: findings that, on the same subject or on the machine, explain this one; it is then shown under them.
     deep: judged only with --deep.
@@ -49,6 +55,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for_s: float = 0.0
     rate: bool = False
     deep: bool = False
+    window_s: float = 0.0
     implied_by: list[str] = []
     cause: str = ""
     action: str = ""
@@ -100,12 +107,26 @@ class UnknownCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: list[Step] = []
 
 
+class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How rows are judged that are meant for one look, where the machine is watched without a break.
+
+    rows: globs of ids; the first entry that fits counts. for_s: seconds for which they must hold before they are told: a look meets a
+    moment by chance, a watcher meets every moment, also the second in which a job starts. off: not judged there, why says the reason.
+    """
+
+    rows: list[str]
+    why: str
+    for_s: float = 0.0
+    off: bool = False
+
+
 class CheckTables(msgspec.Struct, frozen=True):
-    """All check rows and which findings the causes in logs become."""
+    """All check rows, how they are watched, and which findings the causes in logs become."""
 
     checks: list[Check]
     log_findings: list[LogFinding]
     unknown_code: UnknownCode
+    watched: list[Watched] = []
 
 
 @functools.cache
@@ -119,4 +140,27 @@ def _parse(raw: dict[str, list[Any]]) -> CheckTables:
         msgspec.convert(raw.get("check", []), list[Check]),
         msgspec.convert(raw.get("log_finding", []), list[LogFinding]),
         msgspec.convert(raw["unknown_code"][0], UnknownCode),
+        msgspec.convert(raw.get("watched", []), list[Watched]),
     )
+
+
+def watched_rows(
+    rows: Iterable[Check], for_s: Mapping[str, float] | None = None, off: Iterable[str] = ()
+) -> list[Check]:
+    """The rows as a watcher judges them: with the durations of the table, or those given by id; without those switched off.
+
+    off: ids or beginnings of ids up to a dot.
+    """
+    table = load_checks().watched
+    given = dict(for_s or {})
+    names = list(off)
+    out: list[Check] = []
+    for row in rows:
+        entry = next((w for w in table if any(fnmatch.fnmatchcase(row.id, g) for g in w.rows)), None)
+        if (entry is not None and entry.off) or any(
+            row.id == n or row.id.startswith(n.rstrip(".") + ".") for n in names
+        ):
+            continue
+        seconds = given.get(row.id, max(row.for_s, entry.for_s) if entry is not None else row.for_s)
+        out.append(row if seconds == row.for_s else msgspec.structs.replace(row, for_s=seconds))
+    return out
