@@ -122,10 +122,10 @@ def _read_facts(name: str, given: list[Any], out: Reads, about: tuple[str, ...])
 
 def number(value: Any) -> float | None:
     """A number out of a value as tools print it ("12.5 W", "85 %", True); None where there is none."""
-    if isinstance(value, bool):
-        return float(value)
     if isinstance(value, (int, float)):
         return float(value)
+    if value is None:
+        return None
     found = re.search(r"-?\d+(?:\.\d+)?", value) if isinstance(value, str) else None
     return float(found[0]) if found else None
 
@@ -214,13 +214,16 @@ def _arithmetic(node: ast.BinOp) -> Compiled:
 
 def _comparison(node: ast.Compare) -> Compiled:
     first = _compile(node.left)
-    rest = [(op, _compile(e)) for op, e in zip(node.ops, node.comparators, strict=True)]
+    rest = [(_relation(op), _compile(e)) for op, e in zip(node.ops, node.comparators, strict=True)]
+    if len(rest) == 1:
+        relation, second = rest[0]
+        return lambda names, outer, view: relation(first(names, outer, view), second(names, outer, view))
 
     def run(names: Mapping[str, Any], outer: Mapping[str, Any] | None, view: View) -> bool:
         left = first(names, outer, view)
-        for operator, other in rest:
+        for related, other in rest:
             right = other(names, outer, view)
-            if not _related(operator, left, right):
+            if not related(left, right):
                 return False
             left = right
         return True
@@ -306,41 +309,51 @@ def _of_fields(name: str, raw: list[Any]) -> Any:
     return pick(numbers)
 
 
-def _related(operator: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: C901 - one branch an operator
+def _relation(operator: ast.cmpop) -> Callable[[Any, Any], bool]:
     match operator:
         case ast.In():
-            return _contains(right, left)
+            return lambda left, right: _contains(right, left)
         case ast.NotIn():
-            return right is not None and not _contains(right, left)
+            return lambda left, right: right is not None and not _contains(right, left)
         case ast.Is():
-            return left is right
+            return lambda left, right: left is right
         case ast.IsNot():
-            return left is not right
+            return lambda left, right: left is not right
         case ast.Eq():
-            return bool(left == right)
+            return lambda left, right: bool(left == right)
         case ast.NotEq():
-            return bool(left != right)
-    if left is None or right is None:
-        return False
-    if isinstance(left, (str, bool)) != isinstance(right, (str, bool)) or (
-        isinstance(left, str) and not isinstance(right, tuple)
-    ):
-        left, right = number(left), number(right)
+            return lambda left, right: bool(left != right)
+        case ast.Lt():
+            return _ordered(lambda left, right: left < right)
+        case ast.LtE():
+            return _ordered(lambda left, right: left <= right)
+        case ast.Gt():
+            return _ordered(lambda left, right: left > right)
+        case ast.GtE():
+            return _ordered(lambda left, right: left >= right)
+    raise ExpressionError(f"not in the language: {type(operator).__name__}")
+
+
+def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    """An order of numbers, of texts that stand for numbers, and of versions; false where either is missing."""
+
+    def run(left: Any, right: Any) -> bool:
         if left is None or right is None:
             return False
-    try:
-        match operator:
-            case ast.Lt():
-                return bool(left < right)
-            case ast.LtE():
-                return bool(left <= right)
-            case ast.Gt():
-                return bool(left > right)
-            case ast.GtE():
-                return bool(left >= right)
-    except TypeError:
-        return False
-    raise ExpressionError(f"not in the language: {type(operator).__name__}")
+        if type(left) not in _PLAIN or type(right) not in _PLAIN:
+            if isinstance(left, (str, bool)) != isinstance(right, (str, bool)) or (
+                isinstance(left, str) and not isinstance(right, tuple)
+            ):
+                left, right = number(left), number(right)
+                if left is None or right is None:
+                    return False
+            try:
+                return bool(compare(left, right))
+            except TypeError:
+                return False
+        return bool(compare(left, right))
+
+    return run
 
 
 def _contains(container: Any, item: Any) -> bool:
@@ -359,6 +372,7 @@ def _has(text: Any, expression: Any) -> bool:
 
 
 OVER_WINDOW = frozenset({"grown", "per_minute", "span", "slope_per_hour", "trend", "usual", "usual_low", "usual_high"})
+_PLAIN = (int, float)
 _OVER_FACTS = frozenset({"some", "all_of", "count", "total", "peak", "lowest", "typical", "values_of"})
 _OF_A_FIELD = frozenset({"total", "peak", "lowest", "typical", "values_of"})
 _CONSTANTS = {"true": True, "false": False, "none": None}

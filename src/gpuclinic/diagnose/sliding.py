@@ -83,26 +83,33 @@ class _Held(NamedTuple):
     fact: Fact
     names: dict[str, Any]
     since: float
+    troubled: bool
 
 
 class _Series:
     """Values of a number over a window, thinned to some sixty; the newest is always there."""
 
-    __slots__ = ("cached", "points", "window_s")
+    __slots__ = ("cached", "moved_at", "points", "window_s")
 
     def __init__(self, window_s: float) -> None:
         self.points: list[Point] = []
         self.window_s = window_s
+        self.moved_at: float | None = None
         self.cached: dict[str, tuple[tuple[float, int], float | None]] = {}
 
-    def add(self, at: float, value: float) -> None:
+    def add(self, at: float, value: float) -> bool:
+        """Takes a value; whether anything that is said of the window may be another thing now: not where it was level for so long."""
         points = self.points
+        moved = self.moved_at is None or value != points[-1][1]
+        if moved:
+            self.moved_at = at
         if len(points) >= 2 and at - points[-2][0] < self.window_s / _POINTS:
             points[-1] = (at, value)
-        else:
-            points.append((at, value))
+            return moved
+        points.append((at, value))
         while len(points) > 2 and points[1][0] <= at - self.window_s:
             del points[0]  # the last one before the window is kept: it says what the number was when the window began
+        return moved or at - (self.moved_at or at) <= 2 * self.window_s
 
     def of(self, function: str) -> float | None:
         """Slopes are counted anew only when the window has gone on by a step."""
@@ -232,10 +239,11 @@ class Sliding:
         came_or_went = False
         for key, fact in facts.items():
             before = held.get(key)
-            if before is not None and before.fact is fact:
+            if before is not None and (before.fact is fact or _same(before.fact, fact)):
                 continue
             names = names_of(fact)
-            held[key] = _Held(fact, names, tick.mono if before is None else before.since)
+            since = tick.mono if before is None else before.since
+            held[key] = _Held(fact, names, since, kind == "gpu" and _in_trouble(names))
             if before is None:
                 came_or_went = True
                 dirty.update((place, key) for place in self._over.get(kind, ()))
@@ -273,9 +281,8 @@ class Sliding:
                 series = self._series.get((kind, key, field, window_s))
                 if series is None:
                     series = self._series[kind, key, field, window_s] = _Series(window_s)
-                series.add(at, value)
-                for place in places:
-                    dirty.add((place, key))
+                if series.add(at, value):
+                    dirty.update((place, key) for place in places)
 
     def _judge(self, place: int, key: str, view: _View, blind: set[str]) -> None:
         plan = self._plans[place]
@@ -302,7 +309,7 @@ class Sliding:
             return UNSEEN
         level = level_of(row, names, view)
         if level in (NOT, ELSEWHERE):
-            if row.over == "gpu" and _in_trouble(names) and any(names.get(field) is None for field in plan.own):
+            if held is not None and held.troubled and any(names.get(field) is None for field in plan.own):
                 return UNSEEN  # it does not answer: what was wrong with it before has not become well by that
             return NOT
         return level
@@ -362,6 +369,10 @@ class _View:
             return of_past(function, held.names if held is not None else None)
         series = self._sliding._series.get((kind, key, field, self.window_s))
         return series.of(function) if series is not None else None
+
+
+def _same(before: Fact, now: Fact) -> bool:
+    return before.fields == now.fields and before.host == now.host
 
 
 def _in_trouble(names: Mapping[str, Any]) -> bool:
