@@ -31,7 +31,6 @@ def main() -> None:
         before = time.thread_time()
         sliding.take(tick)
         took.append((time.thread_time() - before) * 1000)
-    steady = sorted(took[300:]) or sorted(took)
     took.sort()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{len(rows)} rows, {len(tick.facts)} facts, {seconds} ticks")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gpuclinic.diagnose.judge import Sample, judge
@@ -90,7 +90,9 @@ def windows(draw: st.DrawFn) -> tuple[list[Check], list[Sample]]:
     return rows, samples
 
 
-@settings(max_examples=300, deadline=None)
+@settings(
+    max_examples=300, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # shrinking takes minutes
 @given(windows())
 def test_stream_and_window_agree(drawn: tuple[list[Check], list[Sample]]) -> None:
     rows, samples = drawn

@@ -27,6 +27,8 @@ LEAST_SPAN_S = 10.0
 """Counters compared over less say too much about too little."""
 ENDS_AFTER_S = 30.0
 """So long at least a row must not hold before it is over."""
+GONE_S = 600.0
+"""What is gone and had not been told of yet is forgotten after so long."""
 _POINTS = 64
 """A window keeps about so many values of a number; the slopes of all pairs of them are what costs."""
 _LASTING_KINDS = frozenset(
@@ -77,6 +79,10 @@ class _Standing:
         self.below_since: float | None = None
         self.below_peak = NOT
         self.below_samples = 0
+
+    def nothing_left(self, now: float) -> bool:
+        """It does not hold; or it was not seen for so long that what it was counts no more."""
+        return self.level != UNSEEN or (self.gone and now - self.runs.seen_at > GONE_S)
 
 
 class _Held(NamedTuple):
@@ -195,7 +201,7 @@ class Sliding:
             turn = self._step(at, standing, now)
             if turn is not None:
                 turns.append(turn)
-            if standing.fired == NOT and standing.level <= NOT and (standing.level != UNSEEN or standing.gone):
+            if standing.fired == NOT and standing.level <= NOT and standing.nothing_left(now):
                 idle.append(at)
         for at in idle:
             del self._standings[at]
