@@ -8,7 +8,17 @@ import msgspec
 
 from gpuclinic.diagnose.evidence import fields_of
 from gpuclinic.diagnose.expression import holds, number
-from gpuclinic.diagnose.lasting import CRITICAL, ELSEWHERE, INFO, NOT, SEVERITY_OF, UNSEEN, WARNING, Lasting
+from gpuclinic.diagnose.lasting import (
+    CRITICAL,
+    ELSEWHERE,
+    INFO,
+    NOT,
+    SEVERITY_OF,
+    UNSEEN,
+    WARNING,
+    Lasting,
+    level_when_gone,
+)
 from gpuclinic.diagnose.series import grown, per_minute, slope_and_trend
 from gpuclinic.model import Fact
 
@@ -145,7 +155,7 @@ def _judged(row: Check, fact: Fact | None, held: _Window) -> Judged:
 
 def _level(row: Check, fact: Fact | None, held: _Window, number_: int) -> int:
     names = {} if fact is None else held.names_at(row.over, fact.key, number_)
-    return UNSEEN if names is None else level_of(row, names, _View(held, number_))
+    return level_when_gone(row.over) if names is None else level_of(row, names, _View(held, number_))
 
 
 def level_of(row: Check, names: Mapping[str, Any], view: View) -> int:

@@ -8,6 +8,17 @@ SEVERITY_OF = (None, "info", "warning", "critical")
 PATIENCE_S = 60.0
 """Seconds without an answer that a run outlives; longer, and as long as its rule's duration, it begins anew."""
 
+_LASTING_KINDS = frozenset(
+    ["gpu", "gpu_use", "mig_device", "pci_device", "nvlink", "nvlink_gpu", "ib_port", "ib_counters", "net_interface", "nvme",
+     "nvme_health", "block_device", "raid", "sensor", "psu"]
+)  # fmt: skip
+"""Hardware: one that is not seen any more has not become well. A process, a container, a mount that is gone takes its faults with it."""
+
+
+def level_when_gone(kind: str) -> int:
+    """What a row says of a subject that is not there: of hardware nothing, of others that it does not hold."""
+    return UNSEEN if kind in _LASTING_KINDS else NOT
+
 
 class Lasting:
     """The runs of a row about a subject, one for each severity: a graver moment counts for the milder ones, too."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuclinic.diagnose.expression import number, reads
 from gpuclinic.diagnose.judge import OF_THE_PAST, Judged, level_of, names_of, of_past, of_points
-from gpuclinic.diagnose.lasting import ELSEWHERE, NOT, PATIENCE_S, SEVERITY_OF, UNSEEN, Lasting
+from gpuclinic.diagnose.lasting import ELSEWHERE, NOT, PATIENCE_S, SEVERITY_OF, UNSEEN, Lasting, level_when_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,11 +31,6 @@ GONE_S = 600.0
 """What is gone and had not been told of yet is forgotten after so long."""
 _POINTS = 64
 """A window keeps about so many values of a number; the slopes of all pairs of them are what costs."""
-_LASTING_KINDS = frozenset(
-    ["gpu", "gpu_use", "mig_device", "pci_device", "nvlink", "nvlink_gpu", "ib_port", "ib_counters", "net_interface", "nvme",
-     "nvme_health", "block_device", "raid", "sensor", "psu"]
-)  # fmt: skip
-"""Hardware: one that is not seen any more has not become well. A process, a container, a mount that is gone takes its faults with it."""
 _MOVES_NOT = frozenset({"source_path", "key", "host_name", "fact_kind"})
 
 
@@ -296,8 +291,10 @@ class Sliding:
         held = self._facts.get(row.over, {}).get(key)
         standing = self._standings.get((place, key))
         gone = bool(row.over) and held is None
-        stays = row.over in _LASTING_KINDS or row.look in blind
-        level = (UNSEEN if stays else NOT) if gone else self._level(plan, held, view)
+        if gone:
+            level = UNSEEN if row.look in blind else level_when_gone(row.over)
+        else:
+            level = self._level(plan, held, view)
         if standing is None:
             if level <= NOT:
                 return
