@@ -158,6 +158,7 @@ class Sliding:
         self._facts: dict[str, dict[str, _Held]] = {}
         self._series: dict[tuple[str, str, str, float], _Series] = {}
         self._read_at: dict[str, float] = {}
+        self._young: collections.deque[tuple[float, str, str]] = collections.deque()
         self._first: float | None = None
         self._last = 0.0
         self._standings.clear()
@@ -221,6 +222,9 @@ class Sliding:
         dirty: set[tuple[int, str]] = set(self._restored)
         self._restored.clear()
         others: set[int] = set(self._always)
+        while self._young and self._young[0][0] <= tick.mono:  # its counters may be compared from now on
+            _, kind, key = self._young.popleft()
+            dirty.update((place, key) for place in self._over.get(kind, ()))
         for kind in self._facts.keys() - incoming.keys():
             incoming[kind] = {}
         for kind, facts in incoming.items():
@@ -248,6 +252,8 @@ class Sliding:
             if before is None:
                 came_or_went = True
                 dirty.update((place, key) for place in self._over.get(kind, ()))
+                if kind in self._series_of:
+                    self._young.append((tick.mono + LEAST_SPAN_S, kind, key))
                 continue
             was = before.names
             for field in names.keys() | was.keys() if names.keys() != was.keys() else names:
@@ -290,8 +296,8 @@ class Sliding:
         row = plan.row
         held = self._facts.get(row.over, {}).get(key)
         standing = self._standings.get((place, key))
-        gone = bool(row.over) and held is None
-        if gone:
+        gone = held is None and bool(row.over)
+        if gone:  # noqa: SIM108 - two things of a line each
             level = UNSEEN if row.look in blind else level_when_gone(row.over)
         else:
             level = self._level(plan, held, view)
