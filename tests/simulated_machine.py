@@ -48,6 +48,8 @@ class Simulated:
         self.patches: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.waves: list[Callable[[float], None]] = []
         self.events: list[Event] = []
+        self.now = 0.0
+        self.took_s = 0.05
         self._slow: list[Fact] = []
         self._middle: list[Fact] = []
         self._slow_at = self._middle_at = float("-inf")
@@ -73,6 +75,7 @@ class Simulated:
 
     def tick(self, now: float) -> Tick:
         """The machine at a moment, in seconds since the day began."""
+        self.now = now
         for wave in self.waves:
             wave(now)
         if now - self._slow_at >= 60:
@@ -84,7 +87,11 @@ class Simulated:
         out = [f for one in facts if (f := self._patched(one)) is not None]
         events, self.events = self.events, []
         ages = {f.kind: now - self._middle_at for f in self._middle} | {f.kind: now - self._slow_at for f in self._slow}
-        return Tick(WALL + now, now + 1000.0, out, events, [], ages, 0.05)
+        return Tick(WALL + now, now + 1000.0, out, events, [], ages, self.took_s)
+
+    def tick_gpu_fields(self) -> list[str]:
+        """Names of all fields of a GPU."""
+        return list(self._gpu(0, self.now).fields)
 
     def _patched(self, one: Fact) -> Fact | None:
         patch = self.patches.get((one.kind, one.key), {})

@@ -138,18 +138,22 @@ def settled(findings: list[Finding]) -> list[Finding]:
         held = unique.get(key)
         if held is None or SEVERITIES.index(one.severity) > SEVERITIES.index(held.severity):
             unique[key] = one
-    rows = {row.id: row for row in load_checks().checks}
     every = list(unique.values())
-    above = {id(one): by for one in every if (by := _implying(one, every, rows)) is not None}
     kept: dict[int, Finding] = {}
     implied: dict[int, list[Finding]] = {}
-    for one in every:
-        top = _topmost(one, above)
+    for one, top in zip(every, tops(every), strict=True):
         kept.setdefault(id(top), top)
         if top is not one:
             implied.setdefault(id(top), []).append(one)
     out = [_with_implied(top, implied.get(place, [])) for place, top in kept.items()]
     return sorted(out, key=lambda f: -SEVERITIES.index(f.severity))
+
+
+def tops(findings: list[Finding]) -> list[Finding]:
+    """For each finding the one that explains it in the end; itself where nothing does."""
+    rows = {row.id: row for row in load_checks().checks}
+    above = {id(one): by for one in findings if (by := _implying(one, findings, rows)) is not None}
+    return [_topmost(one, above) for one in findings]
 
 
 def _topmost(one: Finding, above: dict[int, Finding]) -> Finding:
