@@ -33,7 +33,9 @@ def _gpu(**fields: Any) -> Callable[[Simulated, int], None]:
 
 
 def _fact(kind: str, key: str, **fields: Any) -> Callable[[Simulated, int], None]:
-    return lambda machine, gpu: machine.patches.update({(kind, key.format(gpu=gpu, address=machine.addresses[gpu])): fields})
+    return lambda machine, gpu: machine.patches.update(
+        {(kind, key.format(gpu=gpu, address=machine.addresses[gpu])): fields}
+    )
 
 
 def _mute(**left: Any) -> Callable[[Simulated, int], None]:
@@ -65,20 +67,34 @@ def _growing(kind: str, key: str, field: str, per_s: float) -> Callable[[Simulat
 
 
 def _once(kind: str, key: str, field: str, value: int) -> Callable[[Simulated, int], None]:
-    return lambda machine, gpu: machine.patches.update({(kind, key.format(gpu=gpu, address=machine.addresses[gpu])): {field: value}})
+    return lambda machine, gpu: machine.patches.update(
+        {(kind, key.format(gpu=gpu, address=machine.addresses[gpu])): {field: value}}
+    )
 
 
 def _xid(code: int, text: str) -> Callable[[Simulated, int], None]:
     def begin(machine: Simulated, gpu: int) -> None:
         address = machine.addresses[gpu]
         line = f"NVRM: Xid (PCI:{address[:-2]}): {code}, {text}"
-        machine.events.append(Event(WALL + machine.now, "xid", address, line, {"code": code, "gpu_index": gpu}, f"16540{gpu}", address))
+        machine.events.append(
+            Event(WALL + machine.now, "xid", address, line, {"code": code, "gpu_index": gpu}, f"16540{gpu}", address)
+        )
 
     return begin
 
 
 def _held_by_nobody(machine: Simulated, gpu: int) -> None:
-    machine.patches["gpu_use", machine.addresses[gpu]] = {"utilization_pct": 0, "process_mib": 0, "memory_used_mib": 40620, "unaccounted_mib": 40000, "workers": 0, "holders": 0, "job_count": 0, "ranks_here": 0, "servers_only": False}
+    machine.patches["gpu_use", machine.addresses[gpu]] = {
+        "utilization_pct": 0,
+        "process_mib": 0,
+        "memory_used_mib": 40620,
+        "unaccounted_mib": 40000,
+        "workers": 0,
+        "holders": 0,
+        "job_count": 0,
+        "ranks_here": 0,
+        "servers_only": False,
+    }
     machine.patches["gpu", machine.addresses[gpu]] = {"utilization_pct": 0, "memory_used_mib": 40620}
 
 

@@ -153,6 +153,14 @@ class Simulated:
         out = [fact("nvml", "nvml", {"reason": "ok", "devices": self.gpus})]
         for gpu, address in enumerate(self.addresses):
             out += self._uses(gpu, address, now)
+            if gpu in self.mig:
+                out.append(
+                    fact(
+                        "mig_device",
+                        f"{gpu}/0",
+                        {"gpu_index": gpu, "device": 0, "bus_id": address, "profile": "3g.40gb"},
+                    )
+                )
             for link in range(18):
                 out.append(
                     fact(
