@@ -28,7 +28,11 @@ class Command(NamedTuple):
         return int(self.loaded().run(options))
 
 
-COMMANDS: tuple[Command, ...] = (Command("agent", "sample, remember, judge and tell, as a service", "agent"),)
+COMMANDS: tuple[Command, ...] = (
+    Command("agent", "sample, remember, judge and tell, as a service", "agent"),
+    Command("alert", "what the agent has found: list, show, silence, test", "alert"),
+    Command("ticket", "the report that a vendor or cloud provider asks for", "ticket"),
+)
 BY_NAME = {command.name: command for command in COMMANDS}
 
 

@@ -103,8 +103,11 @@ class Book:
 
     def _read(self, path: Path) -> None:
         kept, self.trouble = read_alerts(path)
-        if kept is None:
-            return
+        if kept is not None:
+            self.take_in(kept)
+
+    def take_in(self, kept: _Kept) -> None:
+        """What a file holds."""
         self.boot_id, self.saved_at = kept.boot_id, kept.at
         self.active = {a.id: a for a in kept.alerts if a.resolved_at is None}
         self.over = [a for a in kept.alerts if a.resolved_at is not None]
@@ -123,7 +126,7 @@ class Book:
             self.trouble = f"{self._path}: {problem.strerror or problem}; alerts are kept in memory only"
 
 
-def read_alerts(path: Path) -> tuple[_Kept | None, str | None]:
+def read_alerts(path: Path, *, aside: bool = True) -> tuple[_Kept | None, str | None]:
     """The alerts of a file, and what was wrong with it: a torn or foreign one is kept aside under another name."""
     try:
         with path.open("rb") as file:
@@ -137,12 +140,14 @@ def read_alerts(path: Path) -> tuple[_Kept | None, str | None]:
         if kept.version != 1:
             raise msgspec.ValidationError("of a newer gpuclinic")
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        aside = path.with_name(f"{path.name}.bad-{int(time.time())}")
+        if not aside:
+            return None, f"{path}: not readable ({problem})"
+        name = path.with_name(f"{path.name}.bad-{int(time.time())}")
         try:
-            path.rename(aside)
+            path.rename(name)
         except OSError:
-            aside = path
-        return None, f"{path}: not readable ({problem}); kept as {aside.name}"
+            name = path
+        return None, f"{path}: not readable ({problem}); kept as {name.name}"
     return kept, None
 
 
@@ -167,6 +172,19 @@ def add_silence(folder: Path, silence: Silence, now: float) -> None:
             file.write(msgspec.json.encode([*kept, silence] if silence.until > now else kept))
     except OSError as problem:
         raise CouldNotError(f"{folder / SILENCES}: {problem.strerror or problem}") from problem
+
+
+def read_book(folder: Path) -> Book:
+    """The alerts as the agent last wrote them. Raises CouldNotError where there are none, or the file is torn (it is left where it is)."""
+    path = folder / FILE
+    if not path.exists():
+        raise CouldNotError(f"{path}: no agent has written alerts here (gpuclinic agent)")
+    kept, trouble = read_alerts(path, aside=False)
+    if kept is None:
+        raise CouldNotError(trouble or str(path))
+    book = Book(None)
+    book.take_in(kept)
+    return book
 
 
 def find_alert(book: Book, wanted: str) -> Alert:

@@ -246,4 +246,3 @@ def _ends_by(rule: str) -> str:
 
 def _quiet_of(rule: str) -> float:
     return next((row.fresh_s for row in load_checks().log_findings if row.id == rule and row.ends), 3600.0)
-
