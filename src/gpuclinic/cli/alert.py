@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--for", dest="lasts", type=duration, metavar="TIME", help="silence: 30m, 2h, 1d (0s: no longer)"
     )
     parser.add_argument("--subject", type=given, default="*", metavar="GLOB", help="silence: only of these subjects")
-    parser.add_argument("--why", type=given, default="", metavar="TEXT", help="silence: a note")
+    parser.add_argument("--why", type=given, metavar="TEXT", help="silence: a note")
     parser.add_argument("--channel", type=int, metavar="N", help="test: only this channel, counted from 1")
     parser.add_argument("--config", type=given, metavar="FILE", help="the agent's configuration")
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -110,7 +110,7 @@ def _silence(folder: Path, options: argparse.Namespace) -> int:
         raise UserError("alert silence: for how long? give --for 2h")
     name = options.id if "." in options.id or "*" in options.id else find_alert(read_book(folder), options.id).id
     now = time.time()
-    add_silence(folder, Silence(name, now + options.lasts, options.subject, options.why), now)
+    add_silence(folder, Silence(name, now + options.lasts, options.subject, options.why or ""), now)
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(now + options.lasts))
     zh = chosen_language(options) == "zh"
     return told((f"{name} 静默至 {until}\n" if zh else f"{name}: silent until {until}\n"), EXIT_DONE)

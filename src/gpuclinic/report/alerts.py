@@ -52,7 +52,7 @@ def _line(alert: Alert, silences: list[Silence], words: dict[str, str], lang: st
     silence = next((s for s in silences if s.covers(alert)), None)
     if silence is not None:
         notes.append(f"{words['silent']} {_clock(silence.until)}")
-    text = f"{before}{alert.id}  {words[alert.severity]:<8}  {printable(alert.text(lang).title)}  ({'; '.join(notes)})"
+    text = f"{before}{alert.id}  {words[alert.severity]:<8}  {'; '.join(notes)}  {printable(alert.text(lang).title)}"
     return shorten(text, width)
 
 

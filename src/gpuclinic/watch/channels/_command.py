@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -42,7 +43,10 @@ def _run(argv: list[str], data: bytes, environment: dict[str, str]) -> None:
     try:
         child.communicate(data, timeout=DEADLINE_S)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that sleeps in the kernel cannot be ended
+            child.wait(timeout=1.0)
         raise ChannelError(f"{argv[0]}: did not end within {DEADLINE_S:g} s, and was ended") from None
     if child.returncode != 0:
         raise ChannelError(f"{argv[0]}: ended with {child.returncode}")
