@@ -75,6 +75,7 @@ def _once(kind: str, key: str, field: str, value: int) -> Callable[[Simulated, i
 def _xid(code: int, text: str) -> Callable[[Simulated, int], None]:
     def begin(machine: Simulated, gpu: int) -> None:
         address = machine.addresses[gpu]
+        machine.needs_reboot = True
         line = f"NVRM: Xid (PCI:{address[:-2]}): {code}, {text}"
         machine.events.append(
             Event(WALL + machine.now, "xid", address, line, {"code": code, "gpu_index": gpu}, f"16540{gpu}", address)
@@ -153,3 +154,6 @@ def heal(machine: Simulated) -> None:
     machine.patches.clear()
     machine.waves.clear()
     machine.took_s = 0.05
+    if machine.needs_reboot:  # what an Xid tells of is over when somebody has reset the GPU; until then it stays one alert
+        machine.needs_reboot = False
+        machine.events.append(Event(WALL + machine.now, "boot", "", "the machine was started"))

@@ -50,6 +50,7 @@ class Simulated:
         self.events: list[Event] = []
         self.now = 0.0
         self.took_s = 0.05
+        self.needs_reboot = False
         self._slow: list[Fact] = []
         self._middle: list[Fact] = []
         self._slow_at = self._middle_at = float("-inf")
