@@ -154,6 +154,8 @@ def heal(machine: Simulated) -> None:
     machine.patches.clear()
     machine.waves.clear()
     machine.took_s = 0.05
-    if machine.needs_reboot:  # what an Xid tells of is over when somebody has reset the GPU; until then it stays one alert
+    if (
+        machine.needs_reboot
+    ):  # what an Xid tells of is over when somebody has reset the GPU; until then it stays one alert
         machine.needs_reboot = False
         machine.events.append(Event(WALL + machine.now, "boot", "", "the machine was started"))
