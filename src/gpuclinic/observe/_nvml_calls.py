@@ -240,6 +240,8 @@ SETTINGS: tuple[Single, ...] = (
     Single(("gsp_firmware",), "nvmlDeviceGetGspFirmwareVersion", (), words.text),
     Single(("gsp_enabled", "gsp_default"), "nvmlDeviceGetGspFirmwareMode", (), words.gsp_mode),
     Single(("fan_pct",), "nvmlDeviceGetFanSpeed"),
+    Single(("encoder_pct",), "nvmlDeviceGetEncoderUtilization", (), words.share),
+    Single(("decoder_pct",), "nvmlDeviceGetDecoderUtilization", (), words.share),
 )
 
 LINK_FIELDS: tuple[Field, ...] = (

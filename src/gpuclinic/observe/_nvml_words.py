@@ -134,6 +134,11 @@ def utilization(rates: Any) -> dict[str, Any]:
     return {"utilization_pct": int(rates.gpu), "memory_utilization_pct": int(rates.memory)}
 
 
+def share(pair: Any) -> int:
+    """Percent of a video engine's last sampling period; the period itself, in microseconds, comes second."""
+    return int(pair[0])
+
+
 def ecc_mode(pair: Any) -> dict[str, Any]:
     """ECC now and after the next reset."""
     return {"ecc_mode": enabled(pair[0]), "ecc_mode_pending": enabled(pair[1])}
