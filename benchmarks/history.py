@@ -160,7 +160,12 @@ def fill(history: History, hours: int, days: int) -> int:
 def asked(path: Path, days: int) -> None:
     """Questions of a reader that opens the file."""
     end = START + days * 86400
-    for what, since, points in (("30 days", START, 1000), ("7 days", end - 7 * 86400, 1000), ("one day", end - 86400, 1000), ("one hour", end - 3600, 1000)):
+    for what, since, points in (
+        ("30 days", START, 1000),
+        ("7 days", end - 7 * 86400, 1000),
+        ("one day", end - 86400, 1000),
+        ("one hour", end - 3600, 1000),
+    ):
         times = []
         for field in ("power_w", "temperature_c", "pcie_tx_bytes"):
             begun = time.perf_counter()
@@ -184,7 +189,9 @@ def main() -> None:
         cpu = time.process_time()
         plain, flushed, samples = live(history, options.hours)
         whole = sorted(plain + flushed)
-        print(f"{samples:,} samples in {options.hours} h of accelerated time, {time.process_time() - cpu:.0f} s of CPU with the generator")
+        print(
+            f"{samples:,} samples in {options.hours} h of accelerated time, {time.process_time() - cpu:.0f} s of CPU with the generator"
+        )
         print(f"  append: median {1000 * statistics.median(plain):.3f} ms, with flush {1000 * statistics.median(flushed):.2f} ms, "
               f"mean of all {1000 * statistics.mean(whole):.3f} ms, p99.9 {1000 * whole[-len(whole) // 1000]:.1f} ms, longest {1000 * whole[-1]:.1f} ms")  # fmt: skip
         history.pack_all(START + (options.hours + 24) * 3600.0)

@@ -32,7 +32,7 @@ _OFFSET, _DIFFERENCE = 0, 1
 _EXACT = 1 << 52
 _PROBE = 24
 _LEVEL = 6
-_MOST = 1 << 24
+_MOST = 1 << 17
 
 
 class CodecError(ValueError):

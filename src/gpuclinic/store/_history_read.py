@@ -178,7 +178,7 @@ def newest_samples(connection: sqlite3.Connection, now_ms: int, seconds: float) 
             moments, values = present(at, cells[place :: len(ids)], types[place])
             if moments:
                 found.setdefault(series, []).extend(
-                    (moment / 1000, value) for moment, value in zip(moments, values, strict=True)
+                    (moment / 1000, value) for moment, value in zip(moments, values, strict=True) if moment >= start
                 )
     return found
 

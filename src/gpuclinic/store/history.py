@@ -8,6 +8,7 @@ milliseconds of each tick. One writer, held by a lock; as many readers as one li
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import threading
 import time
@@ -37,6 +38,9 @@ __all__ = ["FILE_NAME", "Bucket", "History", "Holding", "Kept", "Past", "Series"
 FILE_NAME = "history.db"
 """In store.state_folder()."""
 FLUSH_S = 4.0
+_FLUSH_TICKS = 60
+_GRAVE = frozenset({"xid", "gpu_lost", "gpu_hung"})
+"""Events after which the machine may not live for another four seconds."""
 _SYNC_S = 15.0
 _PACK_S = 0.004
 _HURRY_S = 0.02
@@ -66,6 +70,7 @@ class History:
         self._loaded: pack.Loaded | None = None
         self._events: list[Event] = []
         self._flushed = self._synced = time.monotonic()
+        self._unflushed = 0
         self._swept = 0.0
         self._newest = 0
         self._told_full = self._told_series = False
@@ -75,7 +80,10 @@ class History:
         self.notes = files.notes
         """What its owner should hear: files set aside, samples removed. Lines in English; whoever tells them takes them out."""
         if not files.read_only:
-            self._begin()
+            try:
+                self._begin()
+            except sqlite3.Error as problem:
+                raise told(problem, files.path) from problem
 
     @classmethod
     def open(
@@ -88,11 +96,17 @@ class History:
         days: hourly figures and GPU time; event_days: events and findings. most_mib: the file's size, beyond which the oldest samples go.
         """
         files = Files(Path(path), read_only=read_only)
+        begin = functools.partial(
+            cls, files, most_mib=most_mib, kept=kept, raw_days=raw_days, days=days, event_days=event_days
+        )
         try:
-            return cls(files, most_mib=most_mib, kept=kept, raw_days=raw_days, days=days, event_days=event_days)
-        except sqlite3.Error as problem:
-            files.close()
-            raise told(problem, files.path) from problem
+            try:
+                return begin()
+            except HistoryDamagedError as problem:
+                if read_only:
+                    raise
+                files.set_aside(str(problem))
+                return begin()
         except BaseException:
             files.close()
             raise
@@ -125,10 +139,9 @@ class History:
         self._usage.take(tick)
         self._events.extend(tick.events)
         self._told_refusals()
-        now = time.monotonic()
-        if now - self._flushed >= FLUSH_S or any(
-            event.kind in ("xid", "gpu_lost", "gpu_hung") for event in tick.events
-        ):
+        self._unflushed += 1
+        grave = any(event.kind in _GRAVE for event in tick.events)
+        if grave or self._unflushed >= _FLUSH_TICKS or time.monotonic() - self._flushed >= FLUSH_S:
             self.flush()
         else:
             self._pack_some(at)
@@ -146,8 +159,12 @@ class History:
     def flush(self) -> None:
         """Commits all that waits."""
         self._flushed = time.monotonic()
-        self._bound_waiting()
-        self._guarded(self._write_waiting)
+        self._unflushed = 0
+        try:
+            self._guarded(self._write_waiting)
+        except CouldNotError:
+            self._bound_waiting()
+            raise
         for part in self._tail.waiting:
             part.written = True
             part.rows.clear()
@@ -189,7 +206,7 @@ class History:
     def query(self, series: Series, since: float, until: float, points: int = 1000) -> list[Bucket]:
         """The series from `since` to `until` (Unix seconds) in at most `points` stretches of one width; those without a sample are left out.
 
-        The width is one of 1 s to 10 min, or an hour and more; the ends are rounded outwards to it. Where samples are gone, an hour is one stretch.
+        The width is one of 1 s to 10 min, or an hour and more; the ends are rounded outwards to it, `until` itself is not in it. Where samples are gone, an hour is one stretch.
         """
         return self._asked(lambda db: read.buckets(db, series, since, until, points))
 
