@@ -126,8 +126,6 @@ def live(history: History, hours: int) -> tuple[list[float], list[float], int]:
         samples += sum(len(fact.fields) for fact in tick.facts)
         if second % 4 == 0:
             history._flushed = -1e9
-        if second % 15 == 0:
-            history._synced = -1e9
         begun = time.perf_counter()
         history.append(tick)
         (flushed if second % 4 == 0 else plain).append(time.perf_counter() - begun)
@@ -157,21 +155,16 @@ def fill(history: History, hours: int, days: int) -> int:
     return int(db.execute("SELECT sum(n) FROM rollup").fetchone()[0])
 
 
-def asked(path: Path, days: int) -> None:
+def asked(path: Path, end: float) -> None:
     """Questions of a reader that opens the file."""
-    end = START + days * 86400
-    for what, since, points in (
-        ("30 days", START, 1000),
-        ("7 days", end - 7 * 86400, 1000),
-        ("one day", end - 86400, 1000),
-        ("one hour", end - 3600, 1000),
-    ):
+    questions = (("30 days", 30 * 86400), ("7 days", 7 * 86400), ("one day", 86400), ("one hour", 3600))
+    for what, length in questions:
         times = []
         for field in ("power_w", "temperature_c", "pcie_tx_bytes"):
             begun = time.perf_counter()
             with History.open(path, read_only=True) as reader:
                 series = reader.series("gpu", GPUS[3], field)[0]
-                found = reader.query(series, since, end, points)
+                found = reader.query(series, end - length, end, 1000)
             times.append(time.perf_counter() - begun)
         print(f"  {what:8} of one metric, file opened: {1000 * max(times):6.1f} ms, {len(found)} stretches")
 
@@ -196,11 +189,14 @@ def main() -> None:
               f"mean of all {1000 * statistics.mean(whole):.3f} ms, p99.9 {1000 * whole[-len(whole) // 1000]:.1f} ms, longest {1000 * whole[-1]:.1f} ms")  # fmt: skip
         history.pack_all(START + (options.hours + 24) * 3600.0)
         history._files.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        history.append(tick_of([Gpu(9)] * len(GPUS), (options.hours + 24) * 3600))
+        history.pack_all(START + (options.hours + 48) * 3600.0)
         total = fill(history, options.hours, options.days)
+        end = history._files.connection.execute("SELECT max(ended) FROM rollup").fetchone()[0] / 1000
         used = bytes_used(history._files.connection)
         print(f"  {options.days} days: {total:,} samples, {used / 1e6:.0f} MB, {used / total:.3f} bytes a sample")
         history.close()
-        asked(path, options.days)
+        asked(path, end)
         print(f"  resident at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

@@ -269,6 +269,7 @@ def test_old_figures_go_too(path: Path) -> None:
         history.append(tick(0, gpu(power_w=1.0), events=[xid(0)]))
         history.pack_all(START + 9 * HOUR)
         history.append(tick(2 * 86400, gpu(power_w=1.0)))
+        history.pack_all(START + 2 * 86400)
         history._swept = 0.0
         history.flush()
         assert [
@@ -445,3 +446,17 @@ def test_gpu_time_folds_to_hours(path: Path) -> None:
         assert history.usage(START, START + 7200) == before
         rows = history._files.connection.execute("SELECT minute FROM holding ORDER BY minute").fetchall()
         assert [row[0] - START // 60 for row in rows] == [0, 60]
+
+
+def test_rows_of_packed_parts_that_an_end_left_behind_are_removed(path: Path) -> None:
+    with History.open(path) as history:
+        fill(history, 2 * HOUR)
+        history.pack_all(START + HOUR)
+        number = history._files.connection.execute("SELECT min(id) FROM part").fetchone()[0]
+        history._files.connection.execute("DELETE FROM part WHERE id = ?", (number,))
+    with History.open(path) as history:
+        assert history._packed == [number]
+        history.pack_all(START + HOUR)
+        assert history._files.connection.execute(
+            "SELECT count(*) FROM tail WHERE id >> 24 = ?", (number,)
+        ).fetchone() == (0,)

@@ -66,8 +66,8 @@ def encode(cells: array[int] | array[float], digits: int | None = None) -> tuple
     present = _present(cells)
     if present is not None:
         values = [values[i] for i in present]
-        if not values:
-            return None
+    if not values:
+        return None
     scaled = cells.typecode == "d"
     if scaled and digits is not None:
         values = [round(value, digits) for value in values]

@@ -60,16 +60,13 @@ class Loaded:
         self._length += len(blob)
 
     def store(self, connection: sqlite3.Connection) -> None:
-        """Puts the bundle in the place of the tail's rows. To be called within a transaction."""
+        """Puts the bundle in the part's place; its rows in the tail count no longer, and are removed by and by. Within a transaction."""
         if self.rollups:
             connection.execute(
                 "INSERT OR REPLACE INTO bundle VALUES (?, ?, ?, ?, ?)",
                 (self.number, self.at[0], self.at[-1], encode_times(self.at), b"".join(self._data)),
             )
             connection.executemany("INSERT OR REPLACE INTO rollup VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", self.rollups)
-        connection.execute(
-            "DELETE FROM tail WHERE id >= ? AND id < ?", (self.number << SHIFT, (self.number + 1) << SHIFT)
-        )
         connection.execute("DELETE FROM part WHERE id = ?", (self.number,))
 
 
@@ -85,6 +82,28 @@ def tail_rows(connection: sqlite3.Connection, number: int) -> list[tuple[bytes, 
     return connection.execute(
         "SELECT at, cells FROM tail WHERE id >= ? AND id < ? ORDER BY id", (number << SHIFT, (number + 1) << SHIFT)
     ).fetchall()
+
+
+def remove_rows(connection: sqlite3.Connection, number: int, most: int) -> bool:
+    """Removes some of the rows of a part that is packed; True when none is left."""
+    gone = connection.execute(
+        "DELETE FROM tail WHERE id IN (SELECT id FROM tail WHERE id >= ? AND id < ? ORDER BY id LIMIT ?)",
+        (number << SHIFT, (number + 1) << SHIFT, most),
+    ).rowcount
+    return gone < most
+
+
+def left_behind(connection: sqlite3.Connection) -> list[int]:
+    """Parts that are packed and whose rows are still there: it ended before they were removed."""
+    parts = {number for (number,) in connection.execute("SELECT id FROM part")}
+    found = []
+    after = 0
+    while (first := connection.execute("SELECT min(id) FROM tail WHERE id >= ?", (after,)).fetchone()[0]) is not None:
+        number = first >> SHIFT
+        if number not in parts:
+            found.append(number)
+        after = (number + 1) << SHIFT
+    return found
 
 
 def due(connection: sqlite3.Connection, still_open: set[int], now: int, keep: int) -> int | None:

@@ -44,6 +44,7 @@ _GRAVE = frozenset({"xid", "gpu_lost", "gpu_hung"})
 _SYNC_S = 15.0
 _PACK_S = 0.004
 _HURRY_S = 0.02
+_ROWS_AT_ONCE = 100
 _TAIL_MS = HOUR_MS
 _MOST_WAITING = 900
 _DAY_MS = 86_400_000
@@ -68,6 +69,7 @@ class History:
         self._raw_ms, self._roll_ms, self._event_ms = (int(x * _DAY_MS) for x in (raw_days, days, event_days))
         self._usage = Usage()
         self._loaded: pack.Loaded | None = None
+        self._packed: list[int] = []
         self._events: list[Event] = []
         self._flushed = self._synced = time.monotonic()
         self._unflushed = 0
@@ -206,7 +208,8 @@ class History:
     def query(self, series: Series, since: float, until: float, points: int = 1000) -> list[Bucket]:
         """The series from `since` to `until` (Unix seconds) in at most `points` stretches of one width; those without a sample are left out.
 
-        The width is one of 1 s to 10 min, or an hour and more; the ends are rounded outwards to it, `until` itself is not in it. Where samples are gone, an hour is one stretch.
+        The width is one of 1 s to 10 min, or an hour and more; the ends are rounded outwards to it, `until` itself is not in it.
+        Where samples are gone, an hour is one stretch.
         """
         return self._asked(lambda db: read.buckets(db, series, since, until, points))
 
@@ -275,6 +278,7 @@ class History:
         about = {(one.kind, one.key): tuple(one.fields.values()) for one in read.list_subjects(db, None)}
         self._digits = {number: self._decimals(kind, field) for (kind, _, field), number in ids.items()}
         self._tail = Tail(self._kept, ids, top + 1, about)
+        self._packed = pack.left_behind(db)
         newest = db.execute("SELECT max(opened) FROM part").fetchone()[0]
         self._newest = newest or 0
 
@@ -324,6 +328,7 @@ class History:
         """A new file, which is told of all series that are open, and gets the rows that wait."""
         self._files.set_aside(str(problem))
         self._loaded = None
+        self._packed.clear()
         self._tail.tell_all()
 
     def _write_waiting(self, db: sqlite3.Connection) -> None:
@@ -375,19 +380,23 @@ class History:
     def _pack_one(self, now: int, keep: int, budget: float) -> bool:
         """Goes on with a part that is due; False where none is."""
         begun = time.perf_counter()
+        if self._packed:
+            done: list[bool] = []
+            self._guarded(lambda db: done.append(pack.remove_rows(db, self._packed[-1], _ROWS_AT_ONCE)))
+            if done and done[-1]:
+                self._packed.pop()
+            return True
         if self._loaded is None:
             number = self._asked(lambda db: pack.due(db, self._tail.open_parts(), now, keep))
             if number is None:
                 return False
             self._loaded = self._asked(lambda db: pack.Loaded(db, number, self._digits.get))
-            if not self._loaded.at:
-                self._guarded(self._loaded.store)
-                self._loaded = None
-                return True
+            return True
         loaded = self._loaded
         if loaded.go_on(begun + budget):
             self._guarded(loaded.store)
             self._loaded = None
+            self._packed.append(loaded.number)
         return True
 
     def _sweep(self) -> None:
