@@ -192,7 +192,7 @@ def main() -> None:
         history.append(tick_of([Gpu(9)] * len(GPUS), (options.hours + 24) * 3600))
         history.pack_all(START + (options.hours + 48) * 3600.0)
         total = fill(history, options.hours, options.days)
-        end = history._files.connection.execute("SELECT max(ended) FROM rollup").fetchone()[0] / 1000
+        end = START + options.days * 86400.0
         used = bytes_used(history._files.connection)
         print(f"  {options.days} days: {total:,} samples, {used / 1e6:.0f} MB, {used / total:.3f} bytes a sample")
         history.close()

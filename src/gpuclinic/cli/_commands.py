@@ -31,7 +31,9 @@ class Command(NamedTuple):
 COMMANDS: tuple[Command, ...] = (
     Command("agent", "sample, remember, judge and tell, as a service", "agent"),
     Command("alert", "what the agent has found: list, show, silence, test", "alert"),
+    Command("history", "plot or list what the agent has kept: metrics and events", "history"),
     Command("ticket", "the report that a vendor or cloud provider asks for", "ticket"),
+    Command("usage", "say who had the GPUs, and whether they used them", "usage"),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
 
