@@ -115,21 +115,40 @@ def tick_of(gpus: list[Gpu], second: int) -> Tick:
     return Tick(START + second + gpus[0].random.uniform(0, 0.004), 1000.0 + second, facts)
 
 
-def live(history: History, hours: int) -> tuple[list[float], list[float], int]:
-    """Appends hour after hour in accelerated time. Times of ordinary appends, of those that flushed, and samples."""
+Taken = list[tuple[float, float]]
+
+
+def live(history: History, hours: int) -> tuple[Taken, Taken, int]:
+    """Appends hour after hour in accelerated time. Wall and CPU time of appends that wrote nothing, of those that flushed, and samples."""
     gpus = [Gpu(seed) for seed in range(len(GPUS))]
-    plain: list[float] = []
-    flushed: list[float] = []
+    plain: Taken = []
+    flushed: Taken = []
     samples = 0
     for second in range(hours * 3600):
         tick = tick_of(gpus, second)
         samples += sum(len(fact.fields) for fact in tick.facts)
         if second % 4 == 0:
             history._flushed = -1e9
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), time.thread_time()
         history.append(tick)
-        (flushed if second % 4 == 0 else plain).append(time.perf_counter() - begun)
+        taken = (time.perf_counter() - begun, time.thread_time() - cpu)
+        (flushed if second % 4 == 0 else plain).append(taken)
     return plain, flushed, samples
+
+
+def told(plain: Taken, flushed: Taken, hours: int) -> None:
+    """What appends took."""
+    both = plain + flushed
+    walls, cpus = (sorted(1000 * taken[which] for taken in both) for which in (0, 1))
+    share = sum(cpus) / 1000 / (hours * 3600)
+    print(
+        f"  append: median {1000 * statistics.median(t[0] for t in plain):.3f} ms, with flush {1000 * statistics.median(t[0] for t in flushed):.2f} ms"
+    )
+    print(f"  append and packing, CPU: {100 * share:.3f} % of a core, longest {cpus[-1]:.1f} ms")
+    late = sum(wall > 50 for wall in walls)
+    print(
+        f"  wall time: p99.9 {walls[-len(walls) // 1000]:.1f} ms, longest {walls[-1]:.1f} ms, {late} of {len(walls):,} over 50 ms"
+    )
 
 
 def fill(history: History, hours: int, days: int) -> int:
@@ -181,12 +200,10 @@ def main() -> None:
         history = History.open(path)
         cpu = time.process_time()
         plain, flushed, samples = live(history, options.hours)
-        whole = sorted(plain + flushed)
         print(
             f"{samples:,} samples in {options.hours} h of accelerated time, {time.process_time() - cpu:.0f} s of CPU with the generator"
         )
-        print(f"  append: median {1000 * statistics.median(plain):.3f} ms, with flush {1000 * statistics.median(flushed):.2f} ms, "
-              f"mean of all {1000 * statistics.mean(whole):.3f} ms, p99.9 {1000 * whole[-len(whole) // 1000]:.1f} ms, longest {1000 * whole[-1]:.1f} ms")  # fmt: skip
+        told(plain, flushed, options.hours)
         history.pack_all(START + (options.hours + 24) * 3600.0)
         history._files.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         history.append(tick_of([Gpu(9)] * len(GPUS), (options.hours + 24) * 3600))

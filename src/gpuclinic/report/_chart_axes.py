@@ -41,8 +41,10 @@ def number(value: float) -> str:
     for parts, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if size >= parts:
             return f"{value / parts:.4g}{letter}"
-    if size >= 1000 or value == int(value):
+    if size >= 10_000 or value == int(value):
         return f"{value:.0f}"
+    if size >= 1000:
+        return f"{value:.1f}"
     return f"{value:.4g}" if size >= 0.001 else f"{value:.2g}"
 
 

@@ -64,8 +64,13 @@ def dots_across(width: int) -> int:
 def _panel(page: Page, panel: Panel, picture: Picture) -> None:
     w = words_of(page.lang)
     unit = f" ({panel.unit})" if panel.unit else ""
-    page.raw(page.paint(f"{panel.metric.title(page.lang)}{unit}", _BOLD) + page.paint(f"  {panel.metric.field}", _DIM))
-    page.raw(page.paint(f"{stamp(picture.since)} – {stamp(picture.until)}", _DIM))
+    head = f"{panel.metric.title(page.lang)}{unit}"
+    beside = f"  {panel.metric.field}"
+    if columns(head) + columns(beside) <= page.width:
+        page.raw(page.paint(head, _BOLD) + page.paint(beside, _DIM))
+    else:
+        page.put(head, "", "", _BOLD)
+    page.put(f"{stamp(picture.since)} – {stamp(picture.until)}", "", "", _DIM)
     if not panel.lines:
         page.put(w["none"], "  ", "  ", _DIM)
         return
@@ -82,15 +87,19 @@ def _panel(page: Page, panel: Panel, picture: Picture) -> None:
 def _strip(page: Page, line: Line, picture: Picture, ends: tuple[float, float], rows: int, gutter: int) -> None:
     w = words_of(page.lang)
     n = sum(bucket.n for bucket in line.buckets)
-    figures = (
-        f"{w['low']} {number(min(b.low for b in line.buckets))}  {w['mean']} {number(sum(b.mean * b.n for b in line.buckets) / n)}  "
-        f"{w['high']} {number(max(b.high for b in line.buckets))}  {w['last']} {number(line.buckets[-1].last)}"
-    )
+    parts = [
+        f"{w['last']} {number(line.buckets[-1].last)}",
+        f"{w['high']} {number(max(b.high for b in line.buckets))}",
+        f"{w['low']} {number(min(b.low for b in line.buckets))}",
+        f"{w['mean']} {number(sum(b.mean * b.n for b in line.buckets) / n)}",
+    ]
     head = f"{clean(line.label)}  " if line.label else ""
+    room = page.width - gutter
+    while len(parts) > 1 and columns("  ".join(parts)) + min(columns(head), 12) > room:
+        parts.pop()
+    figures = shorten("  ".join(parts), room)
     page.raw(
-        " " * gutter
-        + page.paint(shorten(head, page.width - gutter - columns(figures)), _BOLD)
-        + page.paint(figures, _DIM)
+        " " * gutter + page.paint(shorten(head, max(0, room - columns(figures))), _BOLD) + page.paint(figures, _DIM)
     )
     across = page.width - gutter - 1
     names = {0: number(ends[1]), rows - 1: number(ends[0])}

@@ -27,7 +27,7 @@ _STYLE = """\
 }
 text { font-family: system-ui, "Noto Sans", "Noto Sans CJK SC", "Microsoft YaHei", sans-serif; font-size: 12px; }
 .title { font-size: 14px; font-weight: 600; }
-.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .band { stroke: none; fill-opacity: 0.18; }
+.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .band { stroke: none; }
 """
 _MARKS = 60
 
@@ -79,11 +79,12 @@ def _panel(panel: Panel, picture: Picture, lang: str, above: float, legend: floa
         out.append(f'<line class="axis" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="{bottom:.1f}" y2="{bottom + 5:.1f}"/>')
         out.append(_text(x(at), bottom + 19, moment(at, span), "faint", "middle"))
     out.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom:.1f}" y2="{bottom:.1f}"/>')
+    shade = 0.2 if len(panel.lines) < 3 else 0.07  # bands of many cards lie on one another
     for place, line in enumerate(panel.lines):
         colour = _COLOURS[place % len(_COLOURS)]
         for piece in pieces(line.buckets):
             edge = [(x(b.at), y(b.high)) for b in piece] + [(x(b.at), y(b.low)) for b in reversed(piece)]
-            out.append(f'<polygon class="band" fill="{colour}" points="{_points(edge)}"/>')
+            out.append(f'<polygon class="band" fill="{colour}" fill-opacity="{shade}" points="{_points(edge)}"/>')
             out.append(_line(piece, colour, [(x(b.at), y(b.mean)) for b in piece]))
         if line.label:
             left = _LEFT + (place % 6) * 145
@@ -106,7 +107,8 @@ def _mark_names(picture: Picture, x: Callable[[float], float], top: float) -> li
     for event in picture.marks[-_MARKS:]:
         where = x(event.at)
         code = event.fields.get("code")
-        name = f"{event.kind} {code}" if isinstance(code, int) else event.kind
+        kind = {"xid": "Xid", "sxid": "SXid"}.get(event.kind, event.kind)
+        name = f"{kind} {code}" if isinstance(code, int) else kind
         anchor = "end" if where > _WIDTH - 120 else "start"
         if where >= free:
             out.append(
