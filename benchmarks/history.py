@@ -142,7 +142,7 @@ def told(plain: Taken, flushed: Taken, hours: int) -> None:
     walls, cpus = (sorted(1000 * taken[which] for taken in both) for which in (0, 1))
     share = sum(cpus) / 1000 / (hours * 3600)
     print(
-        f"  append: median {1000 * statistics.median(t[0] for t in plain):.3f} ms, with flush {1000 * statistics.median(t[0] for t in flushed):.2f} ms"
+        f"  append: median {1000 * statistics.median(t[0] for t in plain):.3f} ms, flushing {1000 * statistics.median(t[0] for t in flushed):.2f} ms"
     )
     print(f"  append and packing, CPU: {100 * share:.3f} % of a core, longest {cpus[-1]:.1f} ms")
     late = sum(wall > 50 for wall in walls)
