@@ -17,12 +17,14 @@ import statistics
 import sys
 import tempfile
 import time
+from array import array
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from gpuclinic.model import Fact, Tick
 from gpuclinic.store import history as store
+from gpuclinic.store._history_codec import decode_times, encode_times
 from gpuclinic.store._history_pack import bytes_used
 from gpuclinic.store.history import History
 
@@ -164,7 +166,8 @@ def fill(history: History, hours: int, days: int) -> int:
     for again in range(1, -(-days * 24 // hours)):
         for part, opened, ended, times, cells in rows:
             shift = again * span
-            db.execute("INSERT INTO bundle VALUES (?,?,?,?,?)", (number, opened + shift, ended + shift, times, cells))
+            moments = encode_times(array("q", [moment + shift for moment in decode_times(times)]))
+            db.execute("INSERT INTO bundle VALUES (?,?,?,?,?)", (number, opened + shift, ended + shift, moments, cells))
             db.executemany(
                 "INSERT INTO rollup VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
                 [(r[0], r[1] + shift, number, r[3] + shift, *r[4:]) for r in rollups[part]],

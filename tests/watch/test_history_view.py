@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KEYS = ("0000:1a:00.0", "0000:3b:00.0")
 NOW = time.time()
 BEGUN = NOW - 3600
+HOUR = ("--since", f"@{BEGUN:.0f}", "--until", f"@{NOW:.0f}")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_whether_a_fault_came_before(past: Past, english: str, chinese: str) -> 
 
 
 def test_a_plot(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "history", "power_w", "--since", "1h", "--store", str(store), "--lang", "en")
+    text = said(capsys, "history", "power_w", *HOUR, "--store", str(store), "--lang", "en")
     assert "power drawn (W)" in text
     assert "GPU 0" in text
     assert "GPU 1" in text
@@ -128,7 +129,7 @@ def test_a_plot(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_lost_gpu_leaves_a_gap(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "history", "power_w", "--gpu", "1", "--since", "1h", "--store", str(store), "--lang", "en")
+    text = said(capsys, "history", "power_w", "--gpu", "1", *HOUR, "--store", str(store), "--lang", "en")
     rows = [line.partition("┤")[2] for line in text.splitlines() if "┤" in line]
     drawn = {place for row in rows for place, sign in enumerate(row) if sign != " "}
     width = max(drawn) + 1
@@ -152,7 +153,7 @@ def test_widths_and_colours(store: Path, capsys: pytest.CaptureFixture[str], mon
 
 
 def test_in_chinese(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "history", "memory.available", "--store", str(store), "--lang", "zh")
+    text = said(capsys, "history", "memory.available", *HOUR, "--store", str(store), "--lang", "zh")
     assert "可用内存 (MiB)" in text
     assert "最低 1000.5" in text
 
@@ -182,7 +183,7 @@ def test_events_of_one_gpu(store: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_json(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    body = json.loads(said(capsys, "history", "power", "--since", "1h", "--store", str(store), "--json"))
+    body = json.loads(said(capsys, "history", "power", *HOUR, "--store", str(store), "--json"))
     assert (body["schema"], body["kind"], body["lang"]) == (1, "history", "en")
     series = body["metrics"][0]["series"]
     assert [one["label"] for one in series] == ["GPU 0", "GPU 1"]
@@ -192,9 +193,7 @@ def test_json(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_csv(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(
-        csv.reader(
-            io.StringIO(said(capsys, "history", "power", "--gpu", "0", "--since", "1h", "--store", str(store), "--csv"))
-        )
+        csv.reader(io.StringIO(said(capsys, "history", "power", "--gpu", "0", *HOUR, "--store", str(store), "--csv")))
     )
     assert rows[0][:4] == ["time", "metric", "unit", "thing"]
     assert rows[1][1:4] == ["gpu.power_w", "W", "GPU 0"]
@@ -249,7 +248,7 @@ def test_hostile_names_stay_texts(tmp_path: Path, capsys: pytest.CaptureFixture[
                 ],
             )
         )
-    words = ("history", "fs.used", "--since", "1h", "--store", str(path))
+    words = ("history", "fs.used", *HOUR, "--store", str(path))
     assert "\x1b" not in said(capsys, *words)
     drawn = said(capsys, *words, "--svg", "-")
     ET.fromstring(drawn)
@@ -300,7 +299,7 @@ def test_no_history(tmp_path: Path) -> None:
 
 
 def test_usage_by_user(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "usage", "--since", "1h", "--store", str(store), "--lang", "en")
+    text = said(capsys, "usage", *HOUR, "--store", str(store), "--lang", "en")
     assert re.search(r"ann +1\.0 +0\.5 \(50 %\) +0\.5 +0\.0 +58\.6 GiB +0", text)
     assert "Not known: 0.2 h of GPU time" in text
     assert "Not known: who used 0.4 h" in text
@@ -308,10 +307,10 @@ def test_usage_by_user(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_usage_by_job_and_gpu(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "usage", "--since", "1h", "--by", "job", "--store", str(store), "--lang", "zh")
+    text = said(capsys, "usage", *HOUR, "--by", "job", "--store", str(store), "--lang", "zh")
     assert re.search(r"4711 +1\.0", text)
     assert "未知：" in text
-    body = json.loads(said(capsys, "usage", "--since", "1h", "--by", "gpu", "--store", str(store), "--json"))
+    body = json.loads(said(capsys, "usage", *HOUR, "--by", "gpu", "--store", str(store), "--json"))
     assert body["kind"] == "usage"
     assert [(share["name"], round(share["held_s"], -2)) for share in body["shares"]] == [("GPU 0", 3600), ("GPU 1", 0)]
     assert body["not_watched_s"] == pytest.approx(600, abs=120)

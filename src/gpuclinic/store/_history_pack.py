@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
+_ROWS_READ = 150
 SHIFT = 24
 """Of a tail row's id: the part's number stands above, a count below."""
 
 
 class Loaded:
-    """A part that is being packed. data: all its rows, one after another."""
+    """A part that is being packed."""
 
     def __init__(self, connection: sqlite3.Connection, number: int, digits: Callable[[int], int | None]) -> None:
         row = connection.execute("SELECT opened, columns, types FROM part WHERE id = ?", (number,)).fetchone()
@@ -26,18 +27,19 @@ class Loaded:
         self._digits = digits
         self.at = array("q")
         self._cells = array("q")
-        pieces = []
-        for at, cells in tail_rows(connection, number):
-            self.at.frombytes(at)
-            pieces.append(cells)
-        self._cells.frombytes(b"".join(pieces))
+        self._connection = connection
+        self._next: int | None = number << SHIFT
         self._done = 0
         self._data: list[bytes] = []
         self._length = 0
         self.rollups: list[tuple[int | float, ...]] = []
 
     def go_on(self, until: float) -> bool:
-        """Packs columns until that moment of the performance clock, at least one; True when all are packed."""
+        """Reads rows, then packs columns, until that moment of the performance clock, at least one step; True when all are packed."""
+        while self._next is not None:
+            self._next = self._read(self._next)
+            if time.perf_counter() >= until:
+                return False
         width = len(self.ids)
         while self._done < width:
             self._pack(self._done, width)
@@ -45,6 +47,17 @@ class Loaded:
             if time.perf_counter() >= until:
                 break
         return self._done >= width
+
+    def _read(self, start: int) -> int | None:
+        """Some rows more; where to go on, None at the end."""
+        rows = self._connection.execute(
+            "SELECT id, at, cells FROM tail WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            (start, (self.number + 1) << SHIFT, _ROWS_READ),
+        ).fetchall()
+        for _, at, cells in rows:
+            self.at.frombytes(at)
+            self._cells.frombytes(cells)
+        return rows[-1][0] + 1 if len(rows) == _ROWS_READ else None
 
     def _pack(self, place: int, width: int) -> None:
         column: array[int] | array[float] = self._cells[place::width]

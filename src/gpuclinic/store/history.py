@@ -393,7 +393,11 @@ class History:
             self._loaded = self._asked(lambda db: pack.Loaded(db, number, self._digits.get))
             return True
         loaded = self._loaded
-        if loaded.go_on(begun + budget):
+        try:
+            whole = loaded.go_on(begun + budget)
+        except sqlite3.Error as problem:
+            raise told(problem, self.path) from problem
+        if whole:
             self._guarded(loaded.store)
             self._loaded = None
             self._packed.append(loaded.number)
