@@ -16,7 +16,16 @@ _BASE_UNITS = {
     "": 1.0, "%": 0.01, "MiB": 1 << 20, "W": 1.0, "J": 1.0, "°C": 1.0, "MHz": 1e6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "kB/s": 1e3,
     "GB/s": 1e9, "Gb/s": 1e9,
 }  # fmt: skip
-_ENDS = {"%": "_ratio", "MiB": "_bytes", "W": "_watts", "J": "_joules", "°C": "_celsius", "MHz": "_hertz", "µs": "_seconds", "ms": "_seconds"}
+_ENDS = {
+    "%": "_ratio",
+    "MiB": "_bytes",
+    "W": "_watts",
+    "J": "_joules",
+    "°C": "_celsius",
+    "MHz": "_hertz",
+    "µs": "_seconds",
+    "ms": "_seconds",
+}
 _DCGM_UNITS = {"%": 1.0, "MiB": 1.0, "W": 1.0, "J": 1000.0, "°C": 1.0, "MHz": 1.0, "µs": 1.0, "kB/s": 1000.0, "": 1.0}
 """dcgm-exporter's units are percent, MiB, watts, millijoules, degrees, MHz, microseconds and bytes a second."""
 
@@ -31,14 +40,33 @@ def _rows(kind: str) -> str:
 
 def _asked_of_nvml() -> set[str]:
     batches = (calls.HEALTH_FIELDS, calls.SENSOR_FIELDS, calls.PCIE_FIELDS, calls.COUNTER_FIELDS)
-    single = (calls.STATE, calls.ECC, calls.ECC_PLACES, calls.AFTER_HEALTH, calls.SENSORS, calls.PCIE, calls.THROUGHPUT, calls.SETTINGS)
-    return {one.field for batch in batches for one in batch} | {name for group in single for one in group for name in one.fields}
+    single = (
+        calls.STATE,
+        calls.ECC,
+        calls.ECC_PLACES,
+        calls.AFTER_HEALTH,
+        calls.SENSORS,
+        calls.PCIE,
+        calls.THROUGHPUT,
+        calls.SETTINGS,
+    )
+    return {one.field for batch in batches for one in batch} | {
+        name for group in single for one in group for name in one.fields
+    }
 
 
 def _of_meminfo() -> set[str]:
     text = "".join(
         f"{name}: {size} kB\n"
-        for name, size in (("MemTotal", 2000), ("MemFree", 900), ("MemAvailable", 1000), ("Cached", 300), ("AnonPages", 50), ("SwapTotal", 10), ("SwapFree", 9))
+        for name, size in (
+            ("MemTotal", 2000),
+            ("MemFree", 900),
+            ("MemAvailable", 1000),
+            ("Cached", 300),
+            ("AnonPages", 50),
+            ("SwapTotal", 10),
+            ("SwapFree", 9),
+        )
     )
     return set(memory(text)[0].fields)
 
