@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from gpuclinic import __version__
-from gpuclinic.cli._commands import BY_NAME, add_commands
+from gpuclinic.cli._commands import BY_NAME, add_commands, parted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -428,7 +428,14 @@ def _failed(problem: Exception) -> int:
 def main(arguments: list[str]) -> int:
     """Runs a command; returns the exit code of docs/contract.md."""
     parser = build_parser(next((word for word in arguments if not word.startswith("-")), ""))
-    options = parser.parse_args(arguments)
+    own, rest = parted(arguments)
+    try:
+        options = parser.parse_args(own)
+    except SystemExit as end:
+        if rest is not None and end.code == EXIT_USAGE:
+            raise SystemExit(BY_NAME[own[0]].failed if own[0] in BY_NAME else EXIT_USAGE) from None
+        raise
+    options.words = rest
     if options.command is None:
         parser.print_help()
         return EXIT_USAGE

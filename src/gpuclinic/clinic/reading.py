@@ -18,7 +18,7 @@ from gpuclinic.recognise.boots import number_boots
 from gpuclinic.recognise.decoding import binary_reason, decode, encoding_of, transcoded
 from gpuclinic.recognise.engine import Confirmer, make_engine
 from gpuclinic.recognise.jsonlines import unwrap, unwrapped
-from gpuclinic.recognise.kinds import bookkeeping, kind_of
+from gpuclinic.recognise.kinds import bookkeeping, is_run_record, kind_of
 from gpuclinic.recognise.limits import TooSlowError
 from gpuclinic.recognise.scan import StreamScanner
 from gpuclinic.recognise.sections import sections
@@ -116,7 +116,7 @@ class Reader:
             elif reason is not None:
                 self.not_read.append(NotRead(item.path, reason))
             elif len(data) <= HELD_WHOLE:
-                if data[:1] != _PICKLE_HEAD:
+                if data[:1] != _PICKLE_HEAD and not self._record(item.path, data):
                     self._whole(item.path, decode(data), len(data))
             else:
                 self._streamed(item, data, stream)
@@ -132,6 +132,16 @@ class Reader:
         facts = parse_dump(path, data)
         self.facts.extend(facts)
         self.read.append(ReadItem(path, "NCCL flight recorder", len(data), None))
+        return True
+
+    def _record(self, path: str, data: bytes) -> bool:
+        """The data is what `gpuclinic run` left of a job; its facts are taken, and no line of it is taken for one of a log."""
+        if not is_run_record(data[:256]):
+            return False
+        from gpuclinic.recognise.run_record import parse_run_record
+
+        self.facts.extend(parse_run_record(path, data))
+        self.read.append(ReadItem(path, "record of a run", len(data), data.count(b"\n")))
         return True
 
     def _whole(self, path: str, text: str, size: int) -> None:

@@ -12,6 +12,7 @@ from gpuclinic.clinic.explained_versions import explain_versions
 from gpuclinic.clinic.extras import extras
 from gpuclinic.clinic.live_answer import add_live, looked_in_files
 from gpuclinic.clinic.reading import Progress, Reader, Texts
+from gpuclinic.clinic.recorded_run import subject_of_run
 from gpuclinic.diagnose import diagnose
 from gpuclinic.diagnose.decide import confidence
 from gpuclinic.diagnose.evidence import Reading
@@ -59,9 +60,10 @@ def examine(
         reader.not_read.extend(gap for gap in gathered.not_read if gap not in reader.not_read)
     sources = {item.path: item.kind for item in reader.read}
     reading = Reading(reader.signals, reader.facts, reader.counts, sources, boots=reader.boots)
-    if gathered is not None:
-        reading = narrow(reading, gathered.subject)
-    result = diagnose(reading, knowledge, gathered.subject if gathered is not None else None)
+    subject = gathered.subject if gathered is not None else subject_of_run(reader.facts, reader.read)
+    if subject is not None:
+        reading = narrow(reading, subject)
+    result = diagnose(reading, knowledge, subject)
     answer = Answer(
         outcome="nothing_read", causes=[], read=reader.read, not_read=reader.not_read, missing=[], lang=lang
     )

@@ -29,8 +29,10 @@ _BOOKS = {
     "answers.jsonl": (re.compile(rb'\s*\{"gpuclinic_answers"'), "the index of a capture"),
     "snapshot.json": (re.compile(rb'\s*\{\s*"gpuclinic_snapshot"'), "the label of a capture"),
     "capture.json": (re.compile(rb'\s*\{\s*"gpuclinic_capture"'), "the label of a capture"),
+    "samples.jsonl": (re.compile(rb'\s*\{"at": ?\d'), "the samples of a recorded job"),
     "stat.json": (re.compile(rb'\s*\{\s*"/[^"\n]*":\s*\{'), "owners and times of a snapshot's files"),
 }
+_RUN_RECORD = re.compile(rb'\s*\{\s*"gpuclinic_run"\s*:')
 _BUG_REPORT = "Start of NVIDIA bug report log file"
 
 
@@ -50,6 +52,11 @@ def kind_of(text: str, parser_names: list[str]) -> str:
         if found and (name != "system log" or found > 0.4 * len(lines)):
             return name
     return "text"
+
+
+def is_run_record(head: bytes) -> bool:
+    """The file begins as a record of `gpuclinic run` does."""
+    return _RUN_RECORD.match(head) is not None
 
 
 def bookkeeping(path: str, head: bytes) -> str | None:

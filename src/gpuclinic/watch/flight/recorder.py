@@ -1,0 +1,254 @@
+"""The recorder: samples beside the job at low priority, notices its end and a standstill, and hands all of it to the ending."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuclinic.watch.flight import stacks
+from gpuclinic.watch.flight.exits import Exits
+from gpuclinic.watch.flight.gpus import Gpus, busy
+from gpuclinic.watch.flight.sampling import Cgroup, Tree, host
+from gpuclinic.watch.flight.stalled import Moment, Standstill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuclinic.watch.flight.front import Flight
+
+_FASTEST_S, _SLOWEST_S = 1.0, 15.0
+_SHARE = 400.0
+"""A sample is followed by so many times its own CPU time of rest, which keeps sampling at a quarter of a percent of one core."""
+_DEEP_EVERY = 10
+_MOST_SAMPLES = 600
+_NICE = 10
+_MOST_ORPHANS = 200
+
+
+class Options(msgspec.Struct, frozen=True):
+    """hang_after_s: 0 for never. folder: where bundles go. keep: how many. most: bytes of one. always: also where the job ended well."""
+
+    hang_after_s: float = 1800.0
+    folder: str = ""
+    keep: int = 20
+    most: int = 20 << 20
+    always: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    lang: str = "en"
+    job: str = ""
+
+
+class Taken(msgspec.Struct):
+    """All that was recorded when the job has ended. status: its wait status, None where nobody could learn it."""
+
+    flight: Any
+    options: Options
+    status: int | None
+    ended: float
+    usage: dict[str, Any]
+    samples: list[dict[str, Any]]
+    tree: Tree
+    cgroup: Cgroup
+    gpus: Gpus
+    files: dict[str, bytes]
+    hangs: list[dict[str, Any]]
+    orphans: list[dict[str, Any]]
+    signals: list[dict[str, Any]]
+    problems: list[str]
+    dumps: set[str]
+    alone: bool = False
+    stands_s: float = 0.0
+
+
+class Recorder:
+    """One flight's."""
+
+    def __init__(self, flight: Flight, told: int, options: Options, say: Callable[[str], None]) -> None:
+        self._flight = flight
+        self._told = told
+        self._options = options
+        self._say = say
+        self._tree = Tree(flight.job, flight.front, flight.helpers)
+        self._cgroup = Cgroup(flight.job)
+        self._gpus = Gpus()
+        self._exits = Exits()
+        self._standstill = Standstill(options.hang_after_s)
+        self._samples: list[dict[str, Any]] = []
+        self._count = 0
+        self._cost = 0.0
+        self._pending = b""
+        self._front_gone = False
+        self.taken = Taken(
+            flight, options, None, 0.0, {}, self._samples, self._tree, self._cgroup, self._gpus, {}, [], [], [], list(flight.problems), set(),
+        )  # fmt: skip
+
+    def run(self) -> Taken:
+        """Until the job has ended."""
+        taken = self.taken
+        while True:
+            begun = time.process_time()
+            self._sample()
+            cost = time.process_time() - begun
+            self._cost = cost if not self._cost else 0.7 * self._cost + 0.3 * cost
+            if self._rest(min(_SLOWEST_S, max(_FASTEST_S, _SHARE * self._cost))):
+                break
+        taken.stands_s = self._standstill.stands_s()
+        self._cgroup.look(self._flight.job)
+        if taken.status is None:
+            taken.status = self._exits.ended(self._flight.job)
+        for one in self._tree.seen.values():
+            if one.end is None and one.pid != self._flight.job:
+                one.end = self._exits.ended(one.pid)
+        if taken.status != 0:
+            self._samples.append({"at": round(time.time(), 2), "host": host()})
+        return taken
+
+    # --- samples
+
+    def _sample(self) -> None:
+        deep = self._count % _DEEP_EVERY == 0
+        self._count += 1
+        sample: dict[str, Any] = {"at": round(time.time(), 2), **self._tree.sample(deep=deep), **self._cgroup.use()}
+        self._exits.follow([one.pid for one in self._tree.seen.values() if one.end is None])
+        if deep:
+            self._cgroup.look(self._flight.job)
+            self._gpus.look()
+            sample["host"] = host()
+            pids = set(self._tree.seen)
+            sample["gpus"] = devices = self._gpus.of(pids)
+            sample["output_bytes"] = output = self._output()
+            self.taken.dumps |= stacks.dump_places(self._tree.living()) if self._count < 4 * _DEEP_EVERY else set()
+            moment = Moment(time.monotonic(), output, sample["cpu_s"], sample.get("moved_bytes"), busy(devices))
+            if self._standstill.take(moment):
+                self._hangs()
+        self._samples.append(sample)
+        if len(self._samples) > _MOST_SAMPLES:  # the older half is thinned out: what came last stays as it was taken
+            half = _MOST_SAMPLES // 2
+            self._samples[:half] = self._samples[:half:2]
+
+    def _output(self) -> int:
+        total = 0
+        for stream in self._flight.streams:
+            if stream.same:
+                continue
+            if stream.tail is not None:
+                total += stream.tail.progress()[0]
+            elif stream.kind == "file":
+                with contextlib.suppress(OSError):
+                    total += os.fstat(stream.number).st_size
+        return total
+
+    def _hangs(self) -> None:
+        """Takes stacks; nothing is ended, nothing is stopped."""
+        pids = self._tree.living()
+        number = len(self.taken.hangs) + 1
+        since = time.time() - self._standstill.stands_s()
+        self.taken.hangs.append({"at": time.time(), "since": since, "stood_s": round(self._standstill.stands_s(), 1)})
+        if number > 5:
+            return
+        self.taken.files[f"hang-{number}-stacks.txt"] = stacks.of_kernel(pids).encode()
+        for pid, text in stacks.of_python(pids).items():
+            self.taken.files[f"hang-{number}-py-spy-{pid}.txt"] = text.encode()
+        for name, data in stacks.ask_nccl(pids).items():
+            self.taken.files[f"hang-{number}-{name}"] = data
+        self._gpus.look(now=True)
+        if self._options.verbose:
+            self._say(f"no progress for {self._standstill.stands_s():.0f} s; stacks were taken")
+
+    # --- between samples
+
+    def _rest(self, seconds: float) -> bool:
+        """Waits for the next sample, and hears who ends; True when the job has."""
+        until = time.monotonic() + seconds
+        job = self._flight.job
+        while True:
+            poll = select.poll()
+            if not self._front_gone:
+                poll.register(self._told, select.POLLIN)
+            handles = {handle: pid for pid, handle in self._exits.open.items()}
+            for handle in handles:
+                poll.register(handle, select.POLLIN)
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            for handle, _ in poll.poll(left * 1000 + 1):
+                if handle == self._told:
+                    if self._hear():
+                        return True
+                elif handles[handle] == job:
+                    if self._front_gone:
+                        self.taken.ended = time.time()
+                        return True
+                    self._exits.drop(job)  # the front tells how it ended
+                else:
+                    self._ended(handles[handle])
+            if self._front_gone and job not in self._exits.open and not os.path.exists(f"/proc/{job}"):  # noqa: PTH110
+                self.taken.ended = time.time()
+                return True
+
+    def _ended(self, pid: int) -> None:
+        one = self._tree.seen.get(pid)
+        if one is not None:
+            one.end, one.ended = self._exits.ended(pid), time.time()
+        self._exits.drop(pid)
+
+    def _hear(self) -> bool:
+        """What the front tells; True when it tells the job's end."""
+        try:
+            data = os.read(self._told, 1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self._front_gone = True  # killed: nobody waits for our answer, but the job goes on, and so do we
+            self.taken.alone = True
+            self._exits.follow([self._flight.job])
+            return False
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        ended = False
+        for line in lines:
+            word = json.loads(line)
+            if "orphan" in word:
+                one = self._tree.seen.get(word["orphan"])
+                if one is not None:
+                    one.end, one.ended = word["status"], word["at"]
+                elif len(self.taken.orphans) < _MOST_ORPHANS:
+                    self.taken.orphans.append(word)
+            elif "number" in word:
+                if len(self.taken.signals) < _MOST_ORPHANS:
+                    self.taken.signals.append(word)
+            else:
+                self.taken.status, self.taken.ended, self.taken.usage = word["status"], word["at"], word
+                ended = True
+        return ended
+
+
+def record(flight: Flight, told: int, answer: int, options: Options, conclude: Callable[[Taken], str]) -> None:
+    """The recorder's life. conclude: makes record, bundle and answer of what was taken; its text goes to the front.
+
+    Whatever goes wrong becomes a word in the record, and one line for the person.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(answer, f"gpuclinic: {text}\n".encode("utf-8", "replace"))
+
+    try:
+        recorder = Recorder(flight, told, options, say)
+        taken = recorder.run()
+        text = conclude(taken)
+        with contextlib.suppress(OSError):
+            os.write(answer, text.encode("utf-8", "replace"))
+    except Exception as problem:  # noqa: BLE001 - said, and the job's end does not depend on it
+        if not options.quiet:
+            say(f"the job was not recorded to its end ({type(problem).__name__}: {str(problem)[:200]})")
