@@ -7,7 +7,8 @@ import struct
 
 from gpuclinic.model import Document
 from gpuclinic.recognise.death_records import audit_lines, parse_accounting
-from gpuclinic.recognise.one_process import cgroup_paths, families, parse_call, parse_stat, signal_name
+from gpuclinic.recognise.one_process import families, parse_call, signal_name
+from gpuclinic.recognise.proc_files import cgroup_paths, parse_stat
 from gpuclinic.recognise.parsers.core_dumps import parse_core_dumps
 
 _ACCT = struct.Struct("=BBHIIIIIIf8H16s")

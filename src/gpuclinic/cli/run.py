@@ -37,12 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False  # where the options end is known by their whole names
     parser.usage = "gpuclinic run [OPTIONS] [--] COMMAND [ARGUMENT ...]"
     parser.add_argument(
-        "--hang-after", type=_span, default=1800.0, metavar="TIME", help="take stacks after so long without any progress: 90s, 30m, 2h; 0: never (default: 30m)"
+        "--hang-after", type=_span, default=1800.0, metavar="TIME", help="take stacks after so long without progress: 90s, 30m, 2h; 0: never (default: 30m)"
     )  # fmt: skip
-    parser.add_argument("--bundle-dir", type=given, metavar="DIR", help="where records are kept; for ranks a folder that all of them see")
-    parser.add_argument("--keep", type=_count, default=20, metavar="N", help="how many records stay there (default: 20)")
+    parser.add_argument(
+        "--bundle-dir",
+        type=given,
+        metavar="DIR",
+        help="where records are kept; for ranks a folder that all of them see",
+    )
+    parser.add_argument(
+        "--keep", type=_count, default=20, metavar="N", help="how many records stay there (default: 20)"
+    )
     parser.add_argument("--max-size", type=given, default="20M", metavar="SIZE", help="of one record (default: 20M)")
-    parser.add_argument("--job-id", type=given, metavar="NAME", help="the same for all ranks (default: from the launcher's variables)")
+    parser.add_argument(
+        "--job-id", type=given, metavar="NAME", help="the same for all ranks (default: from the launcher's variables)"
+    )
     parser.add_argument("--always", action="store_true", help="keep a record of a job that ends well, too")
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end; the record is kept")
     parser.add_argument("-v", "--verbose", action="store_true", help="say when the job stands still")
@@ -89,9 +98,10 @@ def run(options: argparse.Namespace) -> int:
 
         live(flight, told, answer, wanted, end)
 
-    from gpuclinic.watch.flight.ranks import is_rank
+    from gpuclinic.watch.flight.launchers import is_rank
 
     fly(words, record, last_word=options.always or is_rank(os.environ))
+    return None
 
 
 def _span(text: str) -> float:

@@ -11,7 +11,7 @@ from gpuclinic.knowledge.codes import by_code
 from gpuclinic.knowledge.waiting_calls import waiting_calls
 from gpuclinic.model import Fact, Scalar, Where
 from gpuclinic.recognise.parsers.processes import miner_points, program_of
-from gpuclinic.recognise.proc_files import Stat, cgroup_paths, ended_by, parse_stat
+from gpuclinic.recognise.proc_files import Stat, ended_by
 from gpuclinic.recognise.secrets import masked_cmdline
 
 if TYPE_CHECKING:

@@ -71,7 +71,12 @@ class _Record:
         names = ("began_s", "ended_s", "boot_s", "offset_s", "stood_s")
         fields: dict[str, Scalar] = {name: self._number(name) for name in names}
         fields |= {name: self._whole(name) for name in ("exit_code", "signal", "rank", "world")}
-        fields |= {"pid": pid, "command": self._text("command"), "hung": bool(self._rows("hangs")), "same_pids": self._told.get("same_pids") is not False}
+        fields |= {
+            "pid": pid,
+            "command": self._text("command"),
+            "hung": bool(self._rows("hangs")),
+            "same_pids": self._told.get("same_pids") is not False,
+        }
         fields["pids"] = ",".join(str(p) for p in self._list("pids") if isinstance(p, int))[:8000]
         fields["cgroups"] = "\n".join(c for c in self._list("cgroups") if isinstance(c, str))[:4000]
         hangs = self._rows("hangs")
@@ -79,8 +84,20 @@ class _Record:
         if hangs:
             stood = self._number("stood_s", hangs[-1])
             fields["stood_s"] = stood if fields["stood_s"] is None else fields["stood_s"]
-            places["hung"] = self._place("hangs", f"no output, no GPU progress and no CPU progress for {stood or 0:.0f} s; stacks were taken")
-        return [Fact("run", str(pid), {k: v for k, v in fields.items() if v is not None}, places, self._path, self._host, self._ended())]
+            places["hung"] = self._place(
+                "hangs", f"no output, no GPU progress and no CPU progress for {stood or 0:.0f} s; stacks were taken"
+            )
+        return [
+            Fact(
+                "run",
+                str(pid),
+                {k: v for k, v in fields.items() if v is not None},
+                places,
+                self._path,
+                self._host,
+                self._ended(),
+            )
+        ]
 
     def _list(self, name: str) -> list[Any]:
         value = self._told.get(name)
@@ -93,23 +110,40 @@ class _Record:
     def _deaths(self, pid: int) -> list[Fact]:
         signal, code = self._whole("signal"), self._whole("exit_code")
         ends = self._rows("ends")
-        if signal is None and code is not None and _SHELL < code <= _SHELL + 64 and not any(self._whole("signal", end) for end in ends):
+        if (
+            signal is None
+            and code is not None
+            and _SHELL < code <= _SHELL + 64
+            and not any(self._whole("signal", end) for end in ends)
+        ):
             signal, code = code - _SHELL, None  # a shell that tells of its child
         sender = next((row for row in reversed(self._rows("signals")) if self._whole("number", row) == signal), None)
         more: dict[str, Scalar] = {"rank": self._whole("rank")}
-        text = f"pid {pid} ({self._text('command')[:80]}) " + (f"was ended by signal {signal}" if signal else f"ended with exit code {code}")
+        text = f"pid {pid} ({self._text('command')[:80]}) " + (
+            f"was ended by signal {signal}" if signal else f"ended with exit code {code}"
+        )
         if sender is not None:
             more |= {"sender_pid": self._whole("from", sender), "sender_name": self._text("name", sender)[:40] or "?"}
             text += f"; sent by pid {more['sender_pid']} ({more['sender_name']})"
         out: list[Fact] = []
         if signal or code is not None:
             place = self._place("signal" if self._told.get("signal") is not None else "exit_code", text)
-            out.append(death_fact(pid, None, RECORDER, place, name=self._text("name"), signal=signal, exit_code=code, **more))
+            out.append(
+                death_fact(pid, None, RECORDER, place, name=self._text("name"), signal=signal, exit_code=code, **more)
+            )
         for end in ends:
             child, number = self._whole("pid", end), self._whole("signal", end)
             if child is not None and child != pid and number:
-                line = f'pid {child} ({self._text("name", end)[:40]}), started by the job, was ended by signal {number}'
-                fact = death_fact(child, None, RECORDER, self._place("ends", line), name=self._text("name", end)[:40], signal=number, child=True)
+                line = f"pid {child} ({self._text('name', end)[:40]}), started by the job, was ended by signal {number}"
+                fact = death_fact(
+                    child,
+                    None,
+                    RECORDER,
+                    self._place("ends", line),
+                    name=self._text("name", end)[:40],
+                    signal=number,
+                    child=True,
+                )
                 out.append(fact)
         return [Fact(f.kind, f.key, f.fields, f.lines, f.source, self._host, self._ended()) for f in out]
 
@@ -119,10 +153,20 @@ class _Record:
         facts = [Fact("looked", "logs", {"kernel_log": read}, {"": place}, self._path, self._host)]
         boot = self._number("boot_s")
         if boot is not None and boot > 0:
-            facts.append(Fact("boot", "this boot", {}, {"": self._place("boot_s")}, self._path, self._host, Stamp(boot, zoned=True)))
+            facts.append(
+                Fact(
+                    "boot",
+                    "this boot",
+                    {},
+                    {"": self._place("boot_s")},
+                    self._path,
+                    self._host,
+                    Stamp(boot, zoned=True),
+                )
+            )
         size, used = self._number("shm_mib"), self._number("shm_use_pct")
         if size is not None and used is not None:
             fields: dict[str, Scalar] = {"mount": "/dev/shm", "type": "tmpfs", "size_mib": size, "use_pct": used}  # noqa: S108 - as it is called
-            line = self._place("shm_use_pct", f"/dev/shm: {used:.0f} % of {size:.0f} MiB when fullest")
+            line = self._place("shm_use_pct", f"shared memory: {used:.0f} % of {size:.0f} MiB in /dev/shm when fullest")
             facts.append(Fact("fs", "/dev/shm", fields, {"": line, "use_pct": line}, self._path, self._host))  # noqa: S108
         return facts

@@ -21,7 +21,8 @@ _WORDS = {
         "why": "Why: {title} ({sure}).", "perhaps": "Perhaps: {title} ({sure}).", "evidence": "Evidence: {place} {text}", "do": "Do: {step}",
         "unknown": "Why it ended could not be told from what was recorded.",
         "first": "Rank {rank} on {host} failed first{title} ({seen} have told their end).",
-        "of": "{seen} of {world} ranks", "some": "{seen} ranks", "bundle": "Record: {path} (gpuclinic why {path})", "not_packed": "The record could not be kept: {why}.",
+        "of": "{seen} of {world} ranks", "some": "{seen} ranks", "bundle": "Record: {path} (gpuclinic why {path})",
+        "not_packed": "The record could not be kept: {why}.",
         "problem": "Not recorded: {why}.",
     },
     "zh": {
@@ -32,7 +33,8 @@ _WORDS = {
         "why": "原因：{title}（{sure}）。", "perhaps": "可能原因：{title}（{sure}）。", "evidence": "证据：{place} {text}", "do": "处理：{step}",
         "unknown": "从已有记录无法判断其结束原因。",
         "first": "最先失败的是 {host} 上的 rank {rank}{title}（{seen}已记录其结束）。",
-        "of": "{world} 个 rank 中的 {seen} 个", "some": "{seen} 个 rank ", "bundle": "记录：{path}（gpuclinic why {path}）", "not_packed": "记录未能保存：{why}。",
+        "of": "{world} 个 rank 中的 {seen} 个", "some": "{seen} 个 rank ", "bundle": "记录：{path}（gpuclinic why {path}）",
+        "not_packed": "记录未能保存：{why}。",
         "problem": "未能记录：{why}。",
     },
 }  # fmt: skip
@@ -49,7 +51,17 @@ def run_text(told: Told) -> str:
         "lasted": lasted(told.lasted_s, told.lang), "code": told.exit_code, "signal": signal_name(told.signal) if told.signal else "",
     }  # fmt: skip
     by_hand = told.signal == _INTERRUPT and told.answer is None
-    how = "by_hand" if by_hand else "signal" if told.signal else "lost" if told.exit_code is None else "code" if told.exit_code else "well"
+    how = (
+        "by_hand"
+        if by_hand
+        else "signal"
+        if told.signal
+        else "lost"
+        if told.exit_code is None
+        else "code"
+        if told.exit_code
+        else "well"
+    )
     parts = [w[how].format(**values)]
     if told.hung:
         parts.append(w["hung"])
@@ -87,7 +99,9 @@ def _first(told: Told, w: dict[str, str]) -> list[str]:
     if first is None:
         return []
     seen = w["of" if told.world else "some"].format(seen=told.seen, world=told.world)
-    text = w["first"].format(rank=first.rank, host=clean(first.host), title=": " + clean(first.title) if first.title else "", seen=seen)
+    text = w["first"].format(
+        rank=first.rank, host=clean(first.host), title=": " + clean(first.title) if first.title else "", seen=seen
+    )
     return [text]
 
 

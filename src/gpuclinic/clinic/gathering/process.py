@@ -13,18 +13,16 @@ from gpuclinic.model import NotRead, Scalar, Where
 from gpuclinic.observe.replay import NOT_ASKED
 from gpuclinic.recognise.one_process import (
     STATES,
-    Stat,
     View,
-    cgroup_paths,
     command_line,
     death_fact,
     families,
     parse_call,
-    parse_stat,
     parse_status,
     process_fact,
     signal_name,
 )  # fmt: skip
+from gpuclinic.recognise.proc_files import Stat, cgroup_paths, parse_stat
 from gpuclinic.recognise.process_table import hides_others
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ def forked(name: str, work: Callable[[], None], keep: Iterable[int], *, session:
     if pid:
         return pid
     _life(name, work, keep, session=session)
+    return None
 
 
 def _life(name: str, work: Callable[[], None], keep: Iterable[int], *, session: bool) -> NoReturn:

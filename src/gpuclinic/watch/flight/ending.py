@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic import __version__
-from gpuclinic.watch.flight import ranks, stacks
+from gpuclinic.clinic import Answer
+from gpuclinic.watch.flight import launchers, ranks, stacks
 from gpuclinic.watch.flight.sampling import Seen, read
 from gpuclinic.watch.flight.tail import HEAD, RING, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.clinic import Answer
     from gpuclinic.watch.flight.recorder import Options, Taken
     from gpuclinic.watch.flight.streams import Stream
 
@@ -61,10 +61,12 @@ def conclude(taken: Taken, tell: Callable[[Told], str]) -> str:
     options = taken.options
     number, code = _ended(taken.status)
     command = _shown(taken.flight.command)
-    told = Told(command, taken.flight.job, code, number, taken.ended - taken.flight.began, options.lang, hung=bool(taken.hangs))
-    place = ranks.place_of(os.environ)
+    told = Told(
+        command, taken.flight.job, code, number, taken.ended - taken.flight.began, options.lang, hung=bool(taken.hangs)
+    )
+    place = launchers.place_of(os.environ)
     if options.job:
-        place = msgspec.structs.replace(place, group=re.sub(r"[^\w.-]+", "-", options.job)[:80])
+        place = place._replace(group=re.sub(r"[^\w.-]+", "-", options.job)[:80])
     folder = _folder(options, told)
     failed = taken.status != 0
     by_hand = number in _BY_HAND and not options.always
@@ -173,7 +175,9 @@ def _machine(taken: Taken, files: dict[str, bytes], told: Told) -> dict[str, Any
             data = _of_its_time(data, began - _EARLY_S - boot)
         if data.strip():
             files["machine/" + (re.sub(r"[^\w.-]+", "-", shown).strip("-")[:60] or "text") + ".txt"] = data
-    told.problems += [f"{gap.path}: {gap.why}" for gap in gathered.not_read if gap.path.startswith(("/dev/kmsg", "kernel"))][:2]
+    told.problems += [
+        f"{gap.path}: {gap.why}" for gap in gathered.not_read if gap.path.startswith(("/dev/kmsg", "kernel"))
+    ][:2]
     looked = any(fact.kind == "looked" and fact.fields.get("kernel_log") for fact in gathered.facts)
     return {
         "host": gathered.host, "boot_id": gathered.boot_id, "boot_s": boot, "offset_s": gathered.subject.offset, "kernel_log": looked,
@@ -196,7 +200,7 @@ def _of_its_time(data: bytes, since: float) -> bytes:
     return b"\n".join(out)
 
 
-def _record(taken: Taken, place: ranks.Place, machine: dict[str, Any]) -> bytes:
+def _record(taken: Taken, place: launchers.Place, machine: dict[str, Any]) -> bytes:
     """run.json: one key a line, since lines are what answers point at."""
     flight, (number, code) = taken.flight, _ended(taken.status)
     seen = list(taken.tree.seen.values())
@@ -217,7 +221,7 @@ def _record(taken: Taken, place: ranks.Place, machine: dict[str, Any]) -> bytes:
 
 
 def _fullest(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """/dev/shm when it was fullest."""
+    """Shared memory when it was fullest."""
     best: dict[str, Any] = {}
     for sample in samples:
         told = sample.get("host") or {}
@@ -278,18 +282,25 @@ def _why(files: dict[str, bytes], lang: str, told: Told) -> Answer | None:
         return None
 
 
-def _pack(folder: Path, files: dict[str, bytes], taken: Taken, place: ranks.Place, told: Told) -> None:
+def _pack(folder: Path, files: dict[str, bytes], taken: Taken, place: launchers.Place, told: Told) -> None:
     """Writes the bundle, secrets masked, and removes the oldest ones where there are too many."""
     from gpuclinic.clinic.packing import pack
     from gpuclinic.clinic.scrubbing import Scrubber
     from gpuclinic.store import whole_file
 
     scrubber = Scrubber()
-    clean = {name: scrubber.data(name, data) for name, data in files.items() if not name.startswith("hang-") or data[:1] != b"\x80"}
+    clean = {
+        name: scrubber.data(name, data)
+        for name, data in files.items()
+        if not name.startswith("hang-") or data[:1] != b"\x80"
+    }
     clean |= {name: data for name, data in files.items() if name not in clean}
     when = dt.datetime.fromtimestamp(taken.ended, dt.timezone.utc)
     rank = f"-rank{place.rank}" if place.rank is not None else ""
-    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in f"gpuclinic-run-{os.uname().nodename}-{when:%Y%m%dT%H%M%SZ}{rank}-{taken.flight.job}")
+    name = "".join(
+        c if c.isalnum() or c in "-_." else "-"
+        for c in f"gpuclinic-run-{os.uname().nodename}-{when:%Y%m%dT%H%M%SZ}{rank}-{taken.flight.job}"
+    )
     path = folder / f"{name}.tar.gz"
     record = clean.pop("run.json")
     try:
@@ -311,7 +322,7 @@ def _tidy(folder: Path, keep: int, newest: Path) -> None:
             path.unlink()
 
 
-def _ranks(folder: Path, place: ranks.Place, taken: Taken, told: Told) -> None:
+def _ranks(folder: Path, place: launchers.Place, taken: Taken, told: Told) -> None:
     """Leaves this rank's end and looks which one failed first."""
     root = told.answer.causes[0] if told.answer is not None and told.answer.causes else None
     end = ranks.End(

@@ -75,17 +75,16 @@ def fly(command: Sequence[str], record: Callable[[Flight, int, int], None], *, l
 def _fall_back(command: Sequence[str], ours: launch.Inherited, why: str) -> NoReturn:
     """Nothing can be recorded: then the job at least runs, in our place."""
     _say(f"gpuclinic: {command[0]} runs unrecorded: {why}\n")
-    for number in signal.valid_signals() - ours.ignored - {signal.SIGKILL, signal.SIGSTOP}:
-        if signal.getsignal(number) not in (signal.SIG_DFL, None):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ours.mask)
+    launch.put_back(ours)
     number = launch.replaced(command, ours.environment)
     _say(f"gpuclinic: {command[0]}: {os.strerror(number)}\n")
     os._exit(launch.FAILED)
 
 
 def _refuse(command: Sequence[str], code: int) -> NoReturn:
-    words = {launch.NOT_FOUND: "command not found", launch.CANNOT_RUN: "cannot be run"}.get(code, "could not be started")
+    words = {launch.NOT_FOUND: "command not found", launch.CANNOT_RUN: "cannot be run"}.get(
+        code, "could not be started"
+    )
     _say(f"gpuclinic: {command[0][:200]}: {words}\n")
     os._exit(code)
 
@@ -149,7 +148,16 @@ class _Front:
                 if alone:
                     with contextlib.suppress(OSError):
                         os.kill(job, number)
-                self._note({"number": number, "from": got.si_pid, "uid": got.si_uid, "name": sender, "alone": alone, "at": time.time()})
+                self._note(
+                    {
+                        "number": number,
+                        "from": got.si_pid,
+                        "uid": got.si_uid,
+                        "name": sender,
+                        "alone": alone,
+                        "at": time.time(),
+                    }
+                )
 
     def _reap(self) -> int | None:
         """Collects whoever ended; the job's wait status if it was among them. Orphans that we adopted are told to the recorder."""
@@ -173,9 +181,9 @@ class _Front:
         """Stops as the job was stopped; goes on when somebody continues us, who continues the job by the same signal."""
         if os.getpid() == 1:
             return
-        signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        signal.sigtimedwait({number}, 0)  # the group's own, which we may not have taken yet: one stop, not two
         os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 
     def _note(self, word: dict[str, Any]) -> None:
@@ -223,5 +231,3 @@ class _Front:
 def _files(streams: list[Stream]) -> list[int]:
     """Streams that are files, whose ends the recorder reads."""
     return [stream.number for stream in streams if stream.kind == "file"]
-
-

@@ -60,5 +60,7 @@ def busy(devices: list[dict[str, Any]] | None) -> list[tuple[float, float | None
         share, limit = device.get("power_w"), device.get("power_limit_w")
         if isinstance(device.get("utilization_pct"), (int, float)):
             known = isinstance(share, (int, float)) and isinstance(limit, (int, float)) and limit > 0
-            out.append((float(device["utilization_pct"]), share / limit if known else None))
+            out.append(
+                (float(device["utilization_pct"]), float(share) / float(limit) if known and share and limit else None)
+            )
     return out

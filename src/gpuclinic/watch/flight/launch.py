@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from signal import Handlers
 
     from gpuclinic.watch.flight.streams import Stream
 
@@ -33,9 +32,7 @@ class Inherited(NamedTuple):
 def inherited() -> Inherited:
     """Taken before anything of ours changes it. The environment is the kernel's copy, since the interpreter may have set a locale."""
     ignored = {
-        number
-        for number in signal.valid_signals() - set(_RESTORED)
-        if signal.getsignal(number) is signal.SIG_IGN
+        number for number in signal.valid_signals() - set(_RESTORED) if signal.getsignal(number) is signal.SIG_IGN
     }
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     closed = tuple(number for number in (0, 1, 2) if not _open(number))
@@ -65,7 +62,7 @@ def _environment() -> dict[bytes, bytes]:
     return found or dict(os.environb)
 
 
-def start(command: Sequence[str], ours: Inherited, streams: Sequence[Stream], group: int | None = None) -> tuple[int, int]:
+def start(command: Sequence[str], ours: Inherited, streams: Sequence[Stream]) -> tuple[int, int]:
     """(pid, 0) of the job, or (0, exit code) where it cannot be started and why was said. OSError: no process can be started."""
     read, write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -90,16 +87,22 @@ def _become(command: Sequence[str], ours: Inherited, streams: Sequence[Stream], 
                 os.dup2(stream.given, stream.number)
         for closed in ours.closed:
             os.close(closed)
-        for one in signal.valid_signals() - ours.ignored - {signal.SIGKILL, signal.SIGSTOP}:
-            handler = signal.getsignal(one)
-            if handler not in (signal.SIG_DFL, None):
-                signal.signal(one, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ours.mask)
+        put_back(ours)
         number = replaced(command, ours.environment)
     finally:
         with contextlib.suppress(OSError):
             os.write(write, b"%d" % number)
         os._exit(FAILED)
+
+
+def put_back(ours: Inherited) -> None:
+    """Signals as we were started with them; those of the interpreter are forgotten."""
+    for one in signal.valid_signals() - ours.ignored - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(one) not in (signal.SIG_DFL, None):
+            signal.signal(one, signal.SIG_DFL)
+    for number in ours.ignored:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ours.mask)
 
 
 def replaced(command: Sequence[str], environment: dict[bytes, bytes]) -> int:
@@ -132,9 +135,9 @@ def same_end(status: int) -> NoReturn:
     """Ends this process as the wait status says: with the exit code, or of the same signal; without a core of our own."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        from gpuclinic.watch.flight.apart import PR_SET_DUMPABLE, prctl
-
         import resource
+
+        from gpuclinic.watch.flight.apart import PR_SET_DUMPABLE, prctl
 
         prctl(PR_SET_DUMPABLE, 0)
         with contextlib.suppress(OSError, ValueError):

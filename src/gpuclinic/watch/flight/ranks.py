@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,30 +14,15 @@ import msgspec
 from gpuclinic.store import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pathlib import Path
 
-_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-_WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK")
-_GROUPS = (
-    ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"), ("PBS_JOBID", ""), ("LSB_JOBID", ""),
-    ("PMIX_NAMESPACE", ""), ("OMPI_MCA_ess_base_jobid", ""), ("PMI_ID", ""), ("MASTER_ADDR", "MASTER_PORT"),
-)  # fmt: skip
-"""Variables of torchrun, srun, Open MPI, PMIx, MPICH and MVAPICH, PBS and LSF, that are the same for all ranks of one start."""
+    from gpuclinic.watch.flight.launchers import Place
+
 _MOST, _LARGEST = 4096, 1 << 16
 _CLOCKS_S = 2.0
 """Clocks of machines differ by so much: of ends this close the one that follows from nothing is the first."""
 _FOLLOWS = ("net.collective_timeout", "net.remote_rank_died")
 _ENDED_FROM_OUTSIDE = (1, 2, 15)
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where in a distributed job we are. rank, world, local: None where nobody says so. group: the same for all ranks of one start."""
-
-    rank: int | None = None
-    world: int | None = None
-    local: int | None = None
-    group: str = ""
 
 
 class End(msgspec.Struct):
@@ -65,35 +49,14 @@ class End(msgspec.Struct):
         return bool(self.exit_code or self.signal)
 
 
-def place_of(environment: Mapping[str, str]) -> Place:
-    """From the variables that launchers set."""
-    rank = _number(environment, _RANK)
-    if rank is None:
-        return Place()
-    parts: list[str] = []
-    for names in _GROUPS:
-        values = [environment[name] for name in names if environment.get(name)]
-        if values:
-            parts = values
-            break
-    group = re.sub(r"[^\w.-]+", "-", "-".join(parts))[:80]
-    return Place(rank, _number(environment, _WORLD), _number(environment, _LOCAL), group or f"parent-{os.getppid()}")
-
-
-def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        text = environment.get(name, "")
-        if text.isdecimal() and len(text) < 9:
-            return int(text)
-    return None
-
-
 def leave(folder: Path, place: Place, end: End) -> None:
     """Writes this rank's lines. OSError: the folder takes none."""
     where = _folder(folder, place)
     where.mkdir(parents=True, exist_ok=True)
     with whole_file(where / f"rank-{end.rank}.json", 0o640) as file:
-        file.write(json.dumps(msgspec.to_builtins(end), indent=1, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        file.write(
+            json.dumps(msgspec.to_builtins(end), indent=1, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        )
 
 
 def _folder(folder: Path, place: Place) -> Path:
@@ -131,6 +94,6 @@ def first_failure(ends: list[End]) -> End | None:
 
 def _follows(end: End) -> bool:
     """Ended by its launcher, or for want of a peer."""
-    return end.signal in _ENDED_FROM_OUTSIDE or end.cause in _FOLLOWS or (end.exit_code or 0) - 128 in _ENDED_FROM_OUTSIDE
-
-
+    return (
+        end.signal in _ENDED_FROM_OUTSIDE or end.cause in _FOLLOWS or (end.exit_code or 0) - 128 in _ENDED_FROM_OUTSIDE
+    )

@@ -9,6 +9,7 @@ import mmap
 import os
 import select
 import termios
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _FULL, _BUSY = 60 << 10, 8
 """So many reads of so many bytes in a row make a stream a busy one: its pipe gets as large as one read, which saves changes of process."""
 _ATOMIC = 4096
 """PIPE_BUF of Linux: a write of so many bytes to a pipe is never mixed with those of others (pipe(7))."""
-_SETTLE_MS = 20
+_SETTLE_MS, _SETTLED_S = 20, 0.5
 """What was written to a pseudo-terminal arrives a moment later (the kernel's flip buffers)."""
 _TIOCPKT_IOCTL = 64
 _EXTPROC = 0o200000
@@ -45,11 +46,13 @@ def relay(line: Line, tail: Tail) -> None:
     poll.register(line.source, select.POLLIN)
     poll.register(line.control, select.POLLIN)
     poll.register(line.sink, 0)
-    flushing, full = False, 0
+    flush: _Flush | None = None
+    full = 0
     while True:
-        ready = dict(poll.poll(_SETTLE_MS if flushing else None))
+        ready = dict(poll.poll(_SETTLE_MS if flush is not None else None))
         if ready.get(line.sink, 0):
             return  # nobody reads
+        size = 0
         if line.source in ready:
             size = _read(line, view)
             if not size:
@@ -68,17 +71,33 @@ def relay(line: Line, tail: Tail) -> None:
             if full == _BUSY and not line.terminal:
                 with contextlib.suppress(OSError):
                     fcntl.fcntl(line.source, fcntl.F_SETPIPE_SZ, _CHUNK)
-        elif flushing:
-            flushing = False
+        if flush is not None and flush.done(size):
+            flush = None
             _say(line.control)
         if line.control in ready:
             words = _told(line.control)
             if not words:
                 poll.unregister(line.control)  # the front is gone; the job may go on
-            flushing = flushing or FLUSH in words
+            if FLUSH in words:
+                flush = _Flush(line)
             if WINDOW in words and terminal is not None:
                 terminal.resize()
                 _say(line.control)
+
+
+class _Flush:
+    """What was written before now has to go through; what others write afterwards is not waited for."""
+
+    def __init__(self, line: Line) -> None:
+        self._until = time.monotonic() + _SETTLED_S if line.terminal else float("inf")
+        waiting = bytearray(4)
+        fcntl.ioctl(line.source, termios.FIONREAD, waiting)
+        self._left = -1 if line.terminal else int.from_bytes(waiting, "little")
+
+    def done(self, size: int) -> bool:
+        """So many bytes went through; 0: there were none."""
+        self._left -= size
+        return size == 0 or self._left == 0 or (self._left < 0 and self._until == float("inf")) or time.monotonic() > self._until
 
 
 def _say(control: int) -> None:
@@ -148,8 +167,10 @@ class _Terminal:
                 if old != new:
                     real[_CHARACTERS][number] = new
             termios.tcsetattr(self._real, termios.TCSANOW, real)
-            settle(self._master, now)
-            self._last = termios.tcgetattr(self._master)
+            if now[_OUTPUT] & termios.OPOST or not now[_LOCAL] & _EXTPROC:  # only then: the kernel tells us of our own changes, too
+                settle(self._master, now)
+                now = termios.tcgetattr(self._master)
+            self._last = now
 
 
 def settle(terminal: int, attributes: list[Any]) -> None:

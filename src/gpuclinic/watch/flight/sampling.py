@@ -26,7 +26,10 @@ _CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/mem
 
 
 class Seen(msgspec.Struct):
-    """One process of the job. words: /proc/PID/cmdline as it is, secrets and all. first, last: seen, Unix seconds. cpu_s: used when last seen. rss_mib: most seen. end: wait status where known."""
+    """One process of the job. words: /proc/PID/cmdline as it is, secrets and all. first, last: when it was seen, Unix seconds.
+
+    cpu_s: used when last seen. rss_mib: most seen. end: wait status where known, ended: when.
+    """
 
     pid: int
     ppid: int
@@ -159,11 +162,15 @@ class Cgroup:
         paths = cgroup_paths(read(f"/proc/{pid}/cgroup").decode("utf-8", "replace"))
         path = paths.get("memory") or paths.get("", "")
         if len(path) > 1 and ".." not in path:
-            folder = next((f"{r}{path}" for r in _CGROUP_ROOTS if os.path.exists(f"{r}{path}/{_MEMORY[0]}") or os.path.exists(f"{r}{path}/{_MEMORY[7]}")), "")  # noqa: PTH110
+            folder = next((f"{root}{path}" for root in _CGROUP_ROOTS if _is_memory(f"{root}{path}")), "")
             self.paths.add(path.lower())
             if folder != self._folder:
                 self._folder, self.began = folder, {}
-        found = {name: read(f"{self._folder}/{name}", 4096).decode("utf-8", "replace").strip() for name in _MEMORY} if self._folder else {}
+        found = (
+            {name: read(f"{self._folder}/{name}", 4096).decode("utf-8", "replace").strip() for name in _MEMORY}
+            if self._folder
+            else {}
+        )
         self.latest = {name: text for name, text in found.items() if text} or self.latest
         self.began = self.began or self.latest
 
@@ -188,6 +195,10 @@ class Cgroup:
             if text:
                 lines += [f"==> {self._folder}/{shown} <==", text]
         return "\n".join(lines) + "\n" if lines else ""
+
+
+def _is_memory(folder: str) -> bool:
+    return bool(read(f"{folder}/{_MEMORY[0]}", 64) or read(f"{folder}/{_MEMORY[7]}", 64))
 
 
 def _grown(before: str, after: str) -> str:

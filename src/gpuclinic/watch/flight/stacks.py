@@ -38,7 +38,9 @@ def of_kernel(pids: list[int]) -> str:
 
 def _told(folder: str) -> list[str]:
     status = read(f"{folder}/status", 4096).decode("utf-8", "replace")
-    wanted = re.findall(r"^(?:Name|State|VmRSS|Threads|voluntary_ctxt_switches|SigPnd|ShdPnd):.*$", status, re.MULTILINE)
+    wanted = re.findall(
+        r"^(?:Name|State|VmRSS|Threads|voluntary_ctxt_switches|SigPnd|ShdPnd):.*$", status, re.MULTILINE
+    )
     out = [f"--- {folder}", *(line.replace("\t", " ") for line in wanted)]
     for name in _FILES:
         text = read(f"{folder}/{name}", 8192).decode("utf-8", "replace").strip()
@@ -66,7 +68,9 @@ def of_python(pids: list[int]) -> dict[int, str]:
 
 
 def _environment(pid: int) -> dict[str, str]:
-    pairs = (item.partition("=") for item in read(f"/proc/{pid}/environ", 1 << 20).decode("utf-8", "replace").split("\0"))
+    pairs = (
+        item.partition("=") for item in read(f"/proc/{pid}/environ", 1 << 20).decode("utf-8", "replace").split("\0")
+    )
     return {name: value for name, _, value in pairs if name}
 
 

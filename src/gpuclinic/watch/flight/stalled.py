@@ -53,7 +53,11 @@ class Standstill:
         seconds = max(now.at - before.at, 0.1)
         if now.output != before.output:
             return True
-        if now.moved is not None and before.moved is not None and (now.moved - before.moved) / seconds > _MOVED_A_SECOND:
+        if (
+            now.moved is not None
+            and before.moved is not None
+            and (now.moved - before.moved) / seconds > _MOVED_A_SECOND
+        ):
             return True
         busy = (now.cpu_s - before.cpu_s) / seconds > _IDLE_CPU
         if now.gpus:  # with GPUs at hand the CPU tells nothing: whoever waits for them may spin

@@ -36,9 +36,7 @@ class Witness:
         notes, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         alive, ours = os.pipe2(os.O_CLOEXEC)
         try:
-            self.pid = forked(
-                "gpuclinic-witness", lambda: _look_on(write, alive), (write, alive), session=False
-            )
+            self.pid = forked("gpuclinic-witness", lambda: _look_on(write, alive), (write, alive), session=False)
         finally:
             os.close(write)
             os.close(alive)
