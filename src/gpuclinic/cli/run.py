@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     except UserError as problem:
         complain(str(problem))
         return _FAILED
-    from gpuclinic.watch.flight.front import Flight, fly
+    from gpuclinic.watch.flight.front import PATIENCE_S, QUICK_S, Flight, fly
 
     folder = options.bundle_dir or os.environ.get("GPUCLINIC_BUNDLE_DIR", "")
     lang = chosen_language(options)
@@ -100,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
 
     from gpuclinic.watch.flight.launchers import is_rank
 
-    fly(words, record, last_word=options.always or is_rank(os.environ))
+    well_s = PATIENCE_S if options.always else QUICK_S if is_rank(os.environ) else 0.0
+    fly(words, record, well_s=well_s, speaks=options.verbose)
     return None
 
 

@@ -39,8 +39,11 @@ class Flight(NamedTuple):
     problems: list[str]
 
 
-def fly(command: Sequence[str], record: Callable[[Flight, int, int], None], *, last_word: bool = False) -> NoReturn:
-    """Runs the command to its end and ends in the same way. last_word: the recorder is waited for even where all went well.
+def fly(
+    command: Sequence[str], record: Callable[[Flight, int, int], None], *, well_s: float = 0.0, speaks: bool = False
+) -> NoReturn:
+    """Runs the command to its end and ends in the same way. well_s: for how long the recorder is waited for where all went well.
+    speaks: it has standard error of its own, for words while the job runs.
 
     record: the recorder's life, in a process of its own, with the flight, the pipe on which the front tells, and the one on which a text
     for standard error is answered.
@@ -66,9 +69,9 @@ def fly(command: Sequence[str], record: Callable[[Flight, int, int], None], *, l
     helpers = frozenset({stream.relay for stream in streams if stream.relay} | ({witness.pid} - {0}))
     flight = Flight(list(command), os.getpid(), job, began, mono, streams, helpers, problems)
     front = _Front(flight, witness, everything)
-    front.begin(record)
+    front.begin(record, speaks=speaks)
     status = front.wait()
-    front.finish(status, last_word=last_word)
+    front.finish(status, PATIENCE_S if status else well_s)
     launch.same_end(status)
 
 
@@ -114,7 +117,7 @@ class _Front:
         self._recorder = 0
         self._rusage: Any = None
 
-    def begin(self, record: Callable[[Flight, int, int], None]) -> None:
+    def begin(self, record: Callable[[Flight, int, int], None], *, speaks: bool) -> None:
         """Starts the recorder, and lets go of everything that the job alone should hold."""
         flight = self._flight
         with contextlib.suppress(OSError):
@@ -122,7 +125,7 @@ class _Front:
             answer, answered = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(tell_, False)
             self._recorder = forked(
-                "gpuclinic-recorder", lambda: record(flight, told, answered), (told, answered, *_files(flight.streams))
+                "gpuclinic-recorder", lambda: record(flight, told, answered), (told, answered, *_files(flight.streams), *([2] if speaks else ()))
             )
             os.close(told)
             os.close(answered)
@@ -191,7 +194,7 @@ class _Front:
             with contextlib.suppress(OSError):
                 os.write(self._tell, json.dumps(word).encode() + b"\n")
 
-    def finish(self, status: int, *, last_word: bool) -> None:
+    def finish(self, status: int, patience: float) -> None:
         """Lets the relays pass on what the job wrote, hears the recorder, and says what it says."""
         from gpuclinic.watch.flight.relay import FLUSH
 
@@ -202,7 +205,7 @@ class _Front:
         )  # fmt: skip
         for stream in self._flight.streams:
             tell(stream, FLUSH, self._hurried)
-        text = self._heard(PATIENCE_S if status else QUICK_S) if status or last_word else b""
+        text = self._heard(patience) if patience else b""
         if text:
             with contextlib.suppress(OSError):
                 while text:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FASTEST_S, _SLOWEST_S = 1.0, 15.0
 _SHARE = 400.0
 """A sample is followed by so many times its own CPU time of rest, which keeps sampling at a quarter of a percent of one core."""
-_DEEP_EVERY = 10
+_DEEP_S, _STARTS = 10.0, 30
 _MOST_SAMPLES = 600
 _NICE = 10
 _MOST_ORPHANS = 200
@@ -83,6 +83,8 @@ class Recorder:
         self._standstill = Standstill(options.hang_after_s)
         self._samples: list[dict[str, Any]] = []
         self._count = 0
+        self._deep_at = 0.0
+        self._every_s = min(_DEEP_S, options.hang_after_s / 4) if options.hang_after_s else _DEEP_S
         self._cost = 0.0
         self._pending = b""
         self._front_gone = False
@@ -114,18 +116,19 @@ class Recorder:
     # --- samples
 
     def _sample(self) -> None:
-        deep = self._count % _DEEP_EVERY == 0
-        self._count += 1
+        deep = time.monotonic() >= self._deep_at
+        self._count += deep
         sample: dict[str, Any] = {"at": round(time.time(), 2), **self._tree.sample(deep=deep), **self._cgroup.use()}
         self._exits.follow([one.pid for one in self._tree.seen.values() if one.end is None])
         if deep:
+            self._deep_at = time.monotonic() + self._every_s
             self._cgroup.look(self._flight.job)
             self._gpus.look()
             sample["host"] = host()
             pids = set(self._tree.seen)
             sample["gpus"] = devices = self._gpus.of(pids)
             sample["output_bytes"] = output = self._output()
-            self.taken.dumps |= stacks.dump_places(self._tree.living()) if self._count < 4 * _DEEP_EVERY else set()
+            self.taken.dumps |= stacks.dump_places(self._tree.living()) if self._count < _STARTS else set()
             moment = Moment(time.monotonic(), output, sample["cpu_s"], sample.get("moved_bytes"), busy(devices))
             if self._standstill.take(moment):
                 self._hangs()
@@ -241,7 +244,7 @@ def record(flight: Flight, told: int, answer: int, options: Options, conclude: C
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
-            os.write(answer, f"gpuclinic: {text}\n".encode("utf-8", "replace"))
+            os.write(2 if options.verbose else answer, f"gpuclinic: {text}\n".encode("utf-8", "replace"))
 
     try:
         recorder = Recorder(flight, told, options, say)
