@@ -31,6 +31,17 @@ def fly(folder: Path, *words: str, env: dict[str, str] | None = None, **more: An
     return subprocess.run(command(folder, *words), env=environment(env), check=False, **more)
 
 
+STARTED: list[subprocess.Popen[bytes]] = []
+
+
+def started(words: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+    """A job that runs; its pipes are closed when the test ends (conftest.py)."""
+    more.setdefault("env", environment())
+    job = subprocess.Popen(words, **more)
+    STARTED.append(job)
+    return job
+
+
 def command(folder: Path, *words: str) -> list[str]:
     return [*GPUCLINIC, "run", "--lang", "en", "--bundle-dir", str(folder), *words]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from flying import PYTHON, bundles, command, environment, fly, member, record, until, why
+from flying import PYTHON, bundles, command, environment, fly, member, record, started, until, why
 
 
 class Way(NamedTuple):
@@ -80,7 +80,7 @@ def test_simple_deaths(name: str, tmp_path: Path, request: pytest.FixtureRequest
 def test_killed_by_a_person(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     for number in range(rounds(request)):
         folder = tmp_path / str(number)
-        job = subprocess.Popen(
+        job = started(
             command(folder, *python("import os, time\nprint(os.getpid())\ntime.sleep(600)")), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
         )  # fmt: skip
         assert job.stdout is not None
@@ -91,7 +91,7 @@ def test_killed_by_a_person(tmp_path: Path, request: pytest.FixtureRequest) -> N
 
 
 def test_a_sender_is_named(tmp_path: Path) -> None:
-    job = subprocess.Popen(
+    job = started(
         command(tmp_path, *python("import time\nprint('on')\ntime.sleep(600)")), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     )  # fmt: skip
     assert job.stdout is not None
@@ -163,7 +163,7 @@ def test_hang(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     stuck = "import os, time\nprint('step 1', flush=True)\nwhile not os.path.exists(os.environ['END']): time.sleep(0.5)\nos.kill(os.getpid(), 15)"
     for number in range(rounds(request)):
         folder, end = tmp_path / str(number), tmp_path / f"end{number}"
-        job = subprocess.Popen(
+        job = started(
             command(folder, "--hang-after", "5s", "-v", *python(stuck)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({"END": str(end)})
         )  # fmt: skip
         assert job.stderr is not None
