@@ -1,6 +1,6 @@
 """What `gpuclinic run` costs: CPU of all its processes beside a job of some seconds, delay of the start, throughput of a pipe, memory.
 
-    python benchmarks/flight.py [SECONDS]
+python benchmarks/flight.py [SECONDS]
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import time
 from pathlib import Path
 
 RUN = [sys.executable, "-m", "gpuclinic", "run"]
-JOB = "import time\nend = time.time() + {seconds}\nwhile time.time() < end:\n    sum(i * i for i in range(20000)); print('step', flush=True); time.sleep(0.05)"
+JOB = (
+    "import time\nend = time.time() + {seconds}\nwhile time.time() < end:\n"
+    "    sum(i * i for i in range(20000)); print('step', flush=True); time.sleep(0.05)"
+)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,7 +56,10 @@ def cost(seconds: float) -> None:
     for name, cpu, pss in ours.values():
         print(f"  {name:16} {cpu:6.2f} s CPU  {pss / 1024:5.1f} MiB PSS")
     total = sum(one[1] for one in ours.values())
-    print(f"cost of a job of {wall:.0f} s: {total:.2f} s CPU = {100 * total / wall:.2f} % of its wall time, {sum(o[2] for o in ours.values()) / 1024:.1f} MiB PSS")
+    print(
+        f"cost of a job of {wall:.0f} s: {total:.2f} s CPU = {100 * total / wall:.2f} % of its wall time, "
+        f"{sum(o[2] for o in ours.values()) / 1024:.1f} MiB PSS"
+    )
 
 
 def start() -> None:

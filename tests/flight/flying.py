@@ -24,7 +24,9 @@ GPUCLINIC = [sys.executable, "-m", "gpuclinic"]
 PYTHON = sys.executable
 
 
-def fly(folder: Path, *words: str, env: dict[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[bytes]:
+def fly(
+    folder: Path, *words: str, env: dict[str, str] | None = None, **more: Any
+) -> subprocess.CompletedProcess[bytes]:
     """Runs `gpuclinic run` with these words; records go to the folder."""
     more.setdefault("capture_output", True)
     more.setdefault("timeout", 120)
@@ -77,7 +79,10 @@ def why(path: Path) -> dict[str, Any]:
 
 
 def on_a_terminal(
-    words: Sequence[str], script: Sequence[tuple[bytes, Callable[[int], None]]], env: dict[str, str] | None = None, timeout: float = 60
+    words: Sequence[str],
+    script: Sequence[tuple[bytes, Callable[[int], None]]],
+    env: dict[str, str] | None = None,
+    timeout: float = 60,
 ) -> tuple[bytes, int]:
     """Runs words on a terminal of 30 x 100; for each text that appears something is done with the terminal. What it showed, wait status."""
     pid, terminal = pty.fork()

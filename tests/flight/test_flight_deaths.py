@@ -40,8 +40,8 @@ CUDA_OOM = python(
     "PyTorch, and 989.06 MiB is reserved by PyTorch but unallocated.')"
 )
 TIME_LIMIT = [
-    "sh", "-c", "echo 'step 100 loss 1.0'; "
-    "echo 'slurmstepd: error: *** JOB 4711 ON node17 CANCELLED AT 2026-03-02T04:11:09 DUE TO TIME LIMIT ***' >&2; kill -TERM $$",
+    "sh", "-c", ("echo 'step 100 loss 1.0'; "
+    "echo 'slurmstepd: error: *** JOB 4711 ON node17 CANCELLED AT 2026-03-02T04:11:09 DUE TO TIME LIMIT ***' >&2; kill -TERM $$"),
 ]  # fmt: skip
 SIMPLE = {
     "exception": Way(EXCEPTION, ("app.exception",), 1),
@@ -108,7 +108,14 @@ MEMORY_ROOT = Path("/sys/fs/cgroup/memory") if Path("/sys/fs/cgroup/memory").is_
 @pytest.fixture
 def small_cgroup():
     """A cgroup of 64 MiB below our own; its tasks file."""
-    own = next((line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line or line.startswith("0::")), None)
+    own = next(
+        (
+            line.split(":", 2)
+            for line in Path("/proc/self/cgroup").read_text().splitlines()
+            if ":memory:" in line or line.startswith("0::")
+        ),
+        None,
+    )
     base = MEMORY_ROOT / (own[2].lstrip("/") if own else "")
     folder = base / f"gpuclinic-test-{os.getpid()}-{time.monotonic_ns()}"
     limit = "memory.limit_in_bytes" if MEMORY_ROOT.name == "memory" else "memory.max"
@@ -191,7 +198,13 @@ def test_interrupts_and_good_ends_are_brief(tmp_path: Path) -> None:
 
 
 def test_secrets_do_not_leave(tmp_path: Path) -> None:
-    fly(tmp_path, "sh", "-c", "echo export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyzABCDEFGH; exit 4", env={"WANDB_API_KEY": "0123456789abcdef" * 2})
+    fly(
+        tmp_path,
+        "sh",
+        "-c",
+        "echo export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyzABCDEFGH; exit 4",
+        env={"WANDB_API_KEY": "0123456789abcdef" * 2},
+    )
     (bundle,) = bundles(tmp_path)
     for name in ("stdout.log", "run.json", "samples.jsonl"):
         assert b"hf_abcdefghij" not in member(bundle, name)

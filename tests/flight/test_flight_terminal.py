@@ -7,9 +7,12 @@ import os
 import signal
 import struct
 import termios
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flying import PYTHON, bundles, command, environment, member, on_a_terminal, record, types, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def resizes(terminal: int) -> None:
@@ -25,7 +28,9 @@ def test_it_is_a_terminal_and_can_be_typed_on(tmp_path: Path) -> None:
 
 def test_ctrl_c_comes_once_and_is_told_briefly(tmp_path: Path) -> None:
     text = "import time, signal\ndef hit(n, f): print('hit', flush=True)\nsignal.signal(2, hit)\nprint('go', flush=True)\ntime.sleep(1)\nsignal.signal(2, signal.SIG_DFL)\nprint('again', flush=True)\ntime.sleep(60)"
-    shown, status = on_a_terminal(command(tmp_path, PYTHON, "-c", text), [(b"go", types(b"\x03")), (b"again", types(b"\x03"))])
+    shown, status = on_a_terminal(
+        command(tmp_path, PYTHON, "-c", text), [(b"go", types(b"\x03")), (b"again", types(b"\x03"))]
+    )
     assert shown.count(b"hit\r\n") == 1
     assert b"was interrupted (SIGINT)" in shown
     assert os.WTERMSIG(status) == signal.SIGINT
@@ -82,7 +87,11 @@ def test_hang_up_ends_the_job_and_ignoring_it_does_not(tmp_path: Path) -> None:
         pid, terminal = os.forkpty()
         if pid == 0:
             text = f"{trap}echo ready; sleep 3; : > {done}; exit 3"
-            os.execvpe("sh", ["sh", "-c", f'{trap}exec "$@"', "sh", *command(folder, "--always", "sh", "-c", text)], environment())
+            os.execvpe(
+                "sh",
+                ["sh", "-c", f'{trap}exec "$@"', "sh", *command(folder, "--always", "sh", "-c", text)],
+                environment(),
+            )
         seen = b""
         while b"ready" not in seen:
             seen += os.read(terminal, 1000)

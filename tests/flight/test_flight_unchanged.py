@@ -25,7 +25,12 @@ ENDS = [
 @pytest.mark.parametrize("text", ENDS)
 def test_ends_as_the_job_ends(text: str, tmp_path: Path) -> None:
     alone = subprocess.run(["bash", "-c", text], capture_output=True, check=False)
-    job = started(command(tmp_path, "--quiet", "bash", "-c", text), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    job = started(
+        command(tmp_path, "--quiet", "bash", "-c", text),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
     out, err = job.communicate(timeout=120)
     assert (job.returncode, out, err) == (alone.returncode, alone.stdout, alone.stderr)
 
@@ -66,7 +71,15 @@ def looked(words: list[str], **more: Any) -> dict[str, Any]:
     os.set_inheritable(write, True)
     env = {**environment(), "ODD": "a=b\nc", "LC_ALL": "C", "LANG": "", "EMPTY": ""}
     try:
-        done = subprocess.run([*words, PYTHON, "-c", LOOK, "x y"], stdout=subprocess.PIPE, env=env, pass_fds=(write,), check=True, timeout=60, **more)
+        done = subprocess.run(
+            [*words, PYTHON, "-c", LOOK, "x y"],
+            stdout=subprocess.PIPE,
+            env=env,
+            pass_fds=(write,),
+            check=True,
+            timeout=60,
+            **more,
+        )
     finally:
         os.close(read)
         os.close(write)
@@ -113,7 +126,12 @@ os.write(1, b'no line feed'); d.update(b'no line feed'); os.write(2, d.hexdigest
 
 def test_all_bytes_arrive(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     size = 1024 if request.config.getoption("--slow") else 48
-    job = started(command(tmp_path, PYTHON, "-c", BYTES, str(size)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    job = started(
+        command(tmp_path, PYTHON, "-c", BYTES, str(size)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
     assert job.stdout is not None
     assert job.stderr is not None
     digest = hashlib.sha256()
@@ -125,7 +143,13 @@ def test_all_bytes_arrive(tmp_path: Path, request: pytest.FixtureRequest) -> Non
 
 def test_order_of_two_streams_into_one(tmp_path: Path) -> None:
     text = "import os\nfor i in range(2000): os.write(1 + i % 2, b'%d\\n' % i)"
-    done = subprocess.run(command(tmp_path, PYTHON, "-c", text), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), check=True)
+    done = subprocess.run(
+        command(tmp_path, PYTHON, "-c", text),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment(),
+        check=True,
+    )
     assert done.stdout == b"".join(b"%d\n" % i for i in range(2000))
 
 
@@ -240,7 +264,9 @@ def test_many_at_once_name_the_first_failure(tmp_path: Path) -> None:
     jobs = []
     for rank in range(4):
         env = environment({"RANK": str(rank), "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "r1"})
-        jobs.append(started(command(tmp_path, PYTHON, "-c", text), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env))
+        jobs.append(
+            started(command(tmp_path, PYTHON, "-c", text), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        )
     jobs[2].wait(timeout=120)
     said = {2: jobs[2].communicate()[1]}
     for rank in (0, 1, 3):
@@ -275,11 +301,32 @@ def test_first_process_of_a_container(tmp_path: Path) -> None:
     words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no pid namespace can be made here")
-    done = subprocess.run([*words, *command(tmp_path, "--quiet", "bash", "-c", text)], capture_output=True, env=environment(), check=False, timeout=60)
+    done = subprocess.run(
+        [*words, *command(tmp_path, "--quiet", "bash", "-c", text)],
+        capture_output=True,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 3
-    done = subprocess.run([*words, *command(tmp_path, "--quiet", "bash", "-c", "kill -9 $$")], capture_output=True, env=environment(), check=False, timeout=60)
+    done = subprocess.run(
+        [*words, *command(tmp_path, "--quiet", "bash", "-c", "kill -9 $$")],
+        capture_output=True,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 137
-    job = started([*words, *command(tmp_path, "--quiet", "bash", "-c", "trap 'echo got; exit 8' TERM; echo on; while :; do sleep 0.1; done")], stdout=subprocess.PIPE, env=environment())
+    job = started(
+        [
+            *words,
+            *command(
+                tmp_path, "--quiet", "bash", "-c", "trap 'echo got; exit 8' TERM; echo on; while :; do sleep 0.1; done"
+            ),
+        ],
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
     assert job.stdout is not None
     assert job.stdout.readline() == b"on\n"
     inner = until(lambda: [p for name, pids in descendants(job.pid).items() for p in pids])[0]

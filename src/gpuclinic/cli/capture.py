@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, home_folder, leads_nowhere, working_folder
+from gpuclinic.cli.sizes import size_of
 from gpuclinic.cli.software import judge_software
 from gpuclinic.model import CouldNotError, UserError
 
@@ -78,14 +78,9 @@ def _question(options: argparse.Namespace, host: Asked) -> Question:
 
 
 def bytes_of(text: str) -> int:
-    """Bytes of "50M", "1G", "800k".
-
-    >>> bytes_of("50M"), bytes_of("1.5G")
-    (52428800, 1610612736)
-    """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s?([kmg]?)(?:i?b)?", text.strip().lower())
-    size = int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}[found[2]]) if found else 0
-    if not (1 << 16) <= size <= (4 << 30):
+    """Bytes of a size as people write it. UserError: it is none."""
+    size = size_of(text)
+    if size is None:
         raise UserError(f"--max-size: from 64k to 4G, as 50M: {text}")
     return size
 

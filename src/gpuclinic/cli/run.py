@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False  # where the options end is known by their whole names
     parser.usage = "gpuclinic run [OPTIONS] [--] COMMAND [ARGUMENT ...]"
     parser.add_argument(
-        "--hang-after", type=_span, default=1800.0, metavar="TIME", help="take stacks after so long without progress: 90s, 30m, 2h; 0: never (default: 30m)"
+        "--hang-after", type=_span, default=1800.0, metavar="TIME", help="take stacks after so long a standstill: 90s, 2h; 0: never (default: 30m)"
     )  # fmt: skip
     parser.add_argument(
         "--bundle-dir",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=_count, default=20, metavar="N", help="how many records stay there (default: 20)"
     )
-    parser.add_argument("--max-size", type=given, default="20M", metavar="SIZE", help="of one record (default: 20M)")
+    parser.add_argument("--max-size", type=_size, default="20M", metavar="SIZE", help="of one record (default: 20M)")
     parser.add_argument(
         "--job-id", type=given, metavar="NAME", help="the same for all ranks (default: from the launcher's variables)"
     )
@@ -61,17 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns only where it could not be started for a fault in our own command line."""
-    from gpuclinic.cli.capture import bytes_of
-    from gpuclinic.model import UserError
-
     words = options.words or []
     if not words:
         complain("run: no command was given (see gpuclinic run --help)")
-        return _FAILED
-    try:
-        most = bytes_of(options.max_size)
-    except UserError as problem:
-        complain(str(problem))
         return _FAILED
     from gpuclinic.watch.flight.front import PATIENCE_S, QUICK_S, Flight, fly
 
@@ -79,22 +71,20 @@ def run(options: argparse.Namespace) -> int:
     lang = chosen_language(options)
 
     def record(flight: Flight, told: int, answer: int) -> None:
-        from gpuclinic.watch.flight.ending import Told, conclude
         from gpuclinic.watch.flight.recorder import Options, Taken
         from gpuclinic.watch.flight.recorder import record as live
 
+        where = os.path.abspath(folder) if folder else ""  # noqa: PTH100 - pathlib is not worth importing here
         wanted = Options(
-            options.hang_after, os.path.abspath(folder) if folder else "", options.keep, most, options.always, options.quiet,  # noqa: PTH100
+            options.hang_after, where, options.keep, options.max_size, options.always, options.quiet,
             options.verbose, lang, options.job_id or "",
         )  # fmt: skip
 
-        def tell(what: Told) -> str:
-            from gpuclinic.report.flight import run_text
-
-            return run_text(what)
-
         def end(taken: Taken) -> str:
-            return conclude(taken, tell)
+            from gpuclinic.report.flight import run_text
+            from gpuclinic.watch.flight.ending import conclude
+
+            return conclude(taken, run_text)
 
         live(flight, told, answer, wanted, end)
 
@@ -111,6 +101,15 @@ def _span(text: str) -> float:
     if not 0 <= value <= 30 * 86400:
         raise argparse.ArgumentTypeError(f"not a time as 90s, 30m, 2h: {text}")
     return value
+
+
+def _size(text: str) -> int:
+    from gpuclinic.cli.sizes import size_of
+
+    size = size_of(text)
+    if size is None:
+        raise argparse.ArgumentTypeError(f"from 64k to 4G, as 20M: {text}")
+    return size
 
 
 def _count(text: str) -> int:

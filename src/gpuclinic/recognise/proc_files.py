@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-
-import msgspec
+from typing import NamedTuple
 
 _STAT = re.compile(r"^(?P<pid>\d+) \((?P<name>.*)\) (?P<state>[A-Za-z]) (?P<rest>[-\d ]+)", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 
-class Stat(msgspec.Struct, frozen=True):
+class Stat(NamedTuple):
     """/proc/PID/stat (proc(5)). Times in clock ticks; start: since boot. wait_status: of a zombie, as wait(2) gives it."""
 
     pid: int

@@ -306,7 +306,7 @@ def _threads(host: Asked, view: View, threads: dict[str, Stat], gathered: Gather
         wchan = host.file(path.removesuffix("stat") + "wchan", 256).line
         if wchan not in waits:
             waits.add(wchan)
-            own = msgspec.structs.replace(stat, pid=view.stat.pid)
+            own = stat._replace(pid=view.stat.pid)
             thread = View(own, path, "", command=view.command, wchan=wchan, user=view.user)
             gathered.facts.append(process_fact(thread, now=now, boot=boot, ticks=_TICKS))
 

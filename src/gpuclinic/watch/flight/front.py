@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -56,7 +55,6 @@ def fly(
     problems: list[str] = []
     try:
         streams, witness = prepare(), Witness()
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
     except (OSError, MemoryError, ImportError) as problem:
         _fall_back(command, ours, f"{type(problem).__name__}: {problem}")
     began, mono = time.time(), time.monotonic()
@@ -68,6 +66,7 @@ def fly(
         _refuse(command, code)
     helpers = frozenset({stream.relay for stream in streams if stream.relay} | ({witness.pid} - {0}))
     flight = Flight(list(command), os.getpid(), job, began, mono, streams, helpers, problems)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     front = _Front(flight, witness, everything)
     front.begin(record, speaks=speaks)
     status = front.wait()
@@ -125,13 +124,15 @@ class _Front:
             answer, answered = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(tell_, False)
             self._recorder = forked(
-                "gpuclinic-recorder", lambda: record(flight, told, answered), (told, answered, *_files(flight.streams), *([2] if speaks else ()))
+                "gpuclinic-recorder",
+                lambda: record(flight, told, answered),
+                (told, answered, *_files(flight.streams), *([2] if speaks else ())),
             )
             os.close(told)
             os.close(answered)
             self._tell, self._answer = tell_, answer
         keep = {2, self._tell, self._answer, *self._witness.keeps()}
-        keep |= {stream.control.fileno() for stream in flight.streams if stream.control is not None}
+        keep |= {end for stream in flight.streams for end in stream.control}
         let_go(keep)
 
     def wait(self) -> int:
@@ -191,6 +192,8 @@ class _Front:
 
     def _note(self, word: dict[str, Any]) -> None:
         if self._tell >= 0:
+            import json
+
             with contextlib.suppress(OSError):
                 os.write(self._tell, json.dumps(word).encode() + b"\n")
 

@@ -8,9 +8,7 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuclinic.watch.flight import stacks
 from gpuclinic.watch.flight.exits import Exits
@@ -24,15 +22,15 @@ if TYPE_CHECKING:
     from gpuclinic.watch.flight.front import Flight
 
 _FASTEST_S, _SLOWEST_S = 1.0, 15.0
-_SHARE = 400.0
-"""A sample is followed by so many times its own CPU time of rest, which keeps sampling at a quarter of a percent of one core."""
+_SHARE = 1000.0
+"""A sample is followed by so many times its own CPU time of rest, which keeps sampling at a thousandth of one core."""
 _DEEP_S, _STARTS = 10.0, 30
 _MOST_SAMPLES = 600
 _NICE = 10
 _MOST_ORPHANS = 200
 
 
-class Options(msgspec.Struct, frozen=True):
+class Options(NamedTuple):
     """hang_after_s: 0 for never. folder: where bundles go. keep: how many. most: bytes of one. always: also where the job ended well."""
 
     hang_after_s: float = 1800.0
@@ -46,26 +44,31 @@ class Options(msgspec.Struct, frozen=True):
     job: str = ""
 
 
-class Taken(msgspec.Struct):
-    """All that was recorded when the job has ended. status: its wait status, None where nobody could learn it."""
+class Taken:
+    """All that was recorded when the job has ended. status: its wait status, None where nobody could learn it. alone: the front was killed.
 
-    flight: Any
-    options: Options
-    status: int | None
-    ended: float
-    usage: dict[str, Any]
-    samples: list[dict[str, Any]]
-    tree: Tree
-    cgroup: Cgroup
-    gpus: Gpus
-    files: dict[str, bytes]
-    hangs: list[dict[str, Any]]
-    orphans: list[dict[str, Any]]
-    signals: list[dict[str, Any]]
-    problems: list[str]
-    dumps: set[str]
-    alone: bool = False
-    stands_s: float = 0.0
+    usage: what the front learned with the status. files: stacks, by name. dumps: where the job's NCCL recorders write. stands_s: for how
+    long nothing had moved.
+    """
+
+    def __init__(self, flight: Flight, options: Options) -> None:
+        self.flight = flight
+        self.options = options
+        self.tree = Tree(flight.job, flight.front, flight.helpers)
+        self.cgroup = Cgroup(flight.job)
+        self.gpus = Gpus()
+        self.status: int | None = None
+        self.ended = 0.0
+        self.usage: dict[str, Any] = {}
+        self.samples: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
+        self.hangs: list[dict[str, Any]] = []
+        self.orphans: list[dict[str, Any]] = []
+        self.signals: list[dict[str, Any]] = []
+        self.problems = list(flight.problems)
+        self.dumps: set[str] = set()
+        self.alone = False
+        self.stands_s = 0.0
 
 
 class Recorder:
@@ -76,21 +79,16 @@ class Recorder:
         self._told = told
         self._options = options
         self._say = say
-        self._tree = Tree(flight.job, flight.front, flight.helpers)
-        self._cgroup = Cgroup(flight.job)
-        self._gpus = Gpus()
+        self.taken = taken = Taken(flight, options)
+        self._tree, self._cgroup, self._gpus, self._samples = taken.tree, taken.cgroup, taken.gpus, taken.samples
         self._exits = Exits()
         self._standstill = Standstill(options.hang_after_s)
-        self._samples: list[dict[str, Any]] = []
         self._count = 0
         self._deep_at = 0.0
         self._every_s = min(_DEEP_S, options.hang_after_s / 4) if options.hang_after_s else _DEEP_S
         self._cost = 0.0
         self._pending = b""
         self._front_gone = False
-        self.taken = Taken(
-            flight, options, None, 0.0, {}, self._samples, self._tree, self._cgroup, self._gpus, {}, [], [], [], list(flight.problems), set(),
-        )  # fmt: skip
 
     def run(self) -> Taken:
         """Until the job has ended."""

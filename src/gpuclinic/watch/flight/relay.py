@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 _FULL, _BUSY = 60 << 10, 8
-"""So many reads of so many bytes in a row make a stream a busy one: its pipe gets as large as one read, which saves changes of process."""
+"""So many reads of so many bytes in a row make a busy stream: its pipe gets as large as one read."""
 _ATOMIC = 4096
 """PIPE_BUF of Linux: a write of so many bytes to a pipe is never mixed with those of others (pipe(7))."""
 _SETTLE_MS, _SETTLED_S = 20, 0.5
@@ -29,11 +29,15 @@ FLUSH, WINDOW, DONE = b"f", b"w", b"d"
 
 
 class Line(NamedTuple):
-    """source: where the job's bytes come from. sink: where they go. control: the front's word; terminal: the source is a pseudo-terminal."""
+    """source: where the job's bytes come from. sink: where they go. control: the front's word. done: our answer to it.
+
+    terminal: the source is a pseudo-terminal.
+    """
 
     source: int
     sink: int
     control: int
+    done: int
     terminal: bool
 
 
@@ -60,20 +64,18 @@ def relay(line: Line, tail: Tail) -> None:
             start = 0
             if terminal is not None:
                 start = 1
-                if memory[0] & _TIOCPKT_IOCTL:
-                    terminal.mirror()
                 if memory[0]:
+                    terminal.news(memory[0])
                     continue
             if not _written(line.sink, memory, view, start, size):
                 return
             tail.add(view[start:size])
             full = full + 1 if size >= _FULL else 0
-            if full == _BUSY and not line.terminal:
-                with contextlib.suppress(OSError):
-                    fcntl.fcntl(line.source, fcntl.F_SETPIPE_SZ, _CHUNK)
+            if full == _BUSY:
+                _widen(line)
         if flush is not None and flush.done(size):
             flush = None
-            _say(line.control)
+            _say(line.done)
         if line.control in ready:
             words = _told(line.control)
             if not words:
@@ -82,7 +84,14 @@ def relay(line: Line, tail: Tail) -> None:
                 flush = _Flush(line)
             if WINDOW in words and terminal is not None:
                 terminal.resize()
-                _say(line.control)
+                _say(line.done)
+
+
+def _widen(line: Line) -> None:
+    """Fewer changes of process for a stream that always has more to say; where the user's pipes have enough memory already, no more."""
+    if not line.terminal:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(line.source, fcntl.F_SETPIPE_SZ, _CHUNK)
 
 
 class _Flush:
@@ -97,12 +106,17 @@ class _Flush:
     def done(self, size: int) -> bool:
         """So many bytes went through; 0: there were none."""
         self._left -= size
-        return size == 0 or self._left == 0 or (self._left < 0 and self._until == float("inf")) or time.monotonic() > self._until
+        return (
+            size == 0
+            or self._left == 0
+            or (self._left < 0 and self._until == float("inf"))
+            or time.monotonic() > self._until
+        )
 
 
-def _say(control: int) -> None:
+def _say(done: int) -> None:
     with contextlib.suppress(OSError):
-        os.write(control, DONE)
+        os.write(done, DONE)
 
 
 def _told(control: int) -> bytes:
@@ -156,7 +170,12 @@ class _Terminal:
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, fcntl.ioctl(self._real, termios.TIOCGWINSZ, bytes(8)))
 
-    def mirror(self) -> None:
+    def news(self, kind: int) -> None:
+        """The kernel tells of something that is no output."""
+        if kind & _TIOCPKT_IOCTL:
+            self._mirror()
+
+    def _mirror(self) -> None:
         """Sets on the real terminal what was changed on ours since the last time."""
         with contextlib.suppress(OSError, termios.error):
             now, real = termios.tcgetattr(self._master), termios.tcgetattr(self._real)
@@ -167,7 +186,9 @@ class _Terminal:
                 if old != new:
                     real[_CHARACTERS][number] = new
             termios.tcsetattr(self._real, termios.TCSANOW, real)
-            if now[_OUTPUT] & termios.OPOST or not now[_LOCAL] & _EXTPROC:  # only then: the kernel tells us of our own changes, too
+            if (
+                now[_OUTPUT] & termios.OPOST or not now[_LOCAL] & _EXTPROC
+            ):  # only then: the kernel tells us of our own changes, too
                 settle(self._master, now)
                 now = termios.tcgetattr(self._master)
             self._last = now

@@ -8,9 +8,7 @@ import re
 import time
 from typing import Any
 
-import msgspec
-
-from gpuclinic.recognise.proc_files import cgroup_paths, parse_stat
+from gpuclinic.recognise.proc_files import Stat, cgroup_paths, parse_stat
 
 _MOST_PROCESSES = 512
 _LOOKED_INTO = 64
@@ -25,23 +23,22 @@ _MEMORY = (
 _CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory")
 
 
-class Seen(msgspec.Struct):
+class Seen:
     """One process of the job. words: /proc/PID/cmdline as it is, secrets and all. first, last: when it was seen, Unix seconds.
 
     cpu_s: used when last seen. rss_mib: most seen. end: wait status where known, ended: when.
     """
 
-    pid: int
-    ppid: int
-    name: str
-    words: bytes
-    start: int
-    first: float
-    last: float
-    cpu_s: float = 0.0
-    rss_mib: float = 0.0
-    end: int | None = None
-    ended: float | None = None
+    def __init__(self, stat: Stat, words: bytes, now: float) -> None:
+        self.pid = stat.pid
+        self.ppid = stat.ppid
+        self.name = stat.name
+        self.words = words
+        self.start = stat.start
+        self.first = self.last = now
+        self.cpu_s = self.rss_mib = 0.0
+        self.end: int | None = None
+        self.ended: float | None = None
 
 
 def read(path: str, most: int = 1 << 16) -> bytes:
@@ -68,21 +65,16 @@ class Tree:
         self.seen: dict[int, Seen] = {}
 
     def sample(self, *, deep: bool) -> dict[str, Any]:
-        """Sums over the living: processes, threads, CPU seconds, resident MiB, states. deep: also descriptors and bytes moved."""
+        """Sums over the living: processes, threads, CPU seconds, resident MiB, states. deep: new ones are looked for, bytes moved counted."""
         now = time.time()
-        stats, children = self._all()
-        living = [pid for pid in (self._job, *self._orphans(children)) if pid in stats]
-        for pid in living:
-            living += [child for child in children.get(pid, ()) if child not in self._helpers]
-            if len(living) > _MOST_PROCESSES:
-                break
+        living, stats = self._found() if deep or not self.seen else self._known()
         out: dict[str, Any] = {"processes": len(living), "threads": 0, "cpu_s": 0.0, "rss_mib": 0.0, "states": ""}
         for pid in living:
             stat = stats[pid]
             one = self.seen.get(pid)
             if one is None or one.start != stat.start:
                 words = read(f"/proc/{pid}/cmdline", 4096)
-                one = self.seen[pid] = Seen(pid, stat.ppid, stat.name, words, stat.start, now, now)
+                one = self.seen[pid] = Seen(stat, words, now)
             one.last, one.cpu_s = now, (stat.user_ticks + stat.system_ticks) / 100
             rss = stat.rss_pages * _PAGE / (1 << 20)
             one.rss_mib = max(one.rss_mib, round(rss, 1))
@@ -98,8 +90,31 @@ class Tree:
             out |= _moved(living[:_LOOKED_INTO])
         return out
 
-    def _all(self) -> tuple[dict[int, Any], dict[int, list[int]]]:
-        stats: dict[int, Any] = {}
+    def _known(self) -> tuple[list[int], dict[int, Stat]]:
+        """Those that the last deep look found."""
+        stats: dict[int, Stat] = {}
+        for one in self.seen.values():
+            stat = (
+                None
+                if one.end is not None
+                else parse_stat(read(f"/proc/{one.pid}/stat", 1024).decode("utf-8", "replace"))
+            )
+            if stat is not None and stat.start == one.start:
+                stats[one.pid] = stat
+        return list(stats), stats
+
+    def _found(self) -> tuple[list[int], dict[int, Stat]]:
+        """All of them."""
+        stats, children = self._all()
+        living = [pid for pid in (self._job, *self._orphans(children)) if pid in stats]
+        for pid in living:
+            living += [child for child in children.get(pid, ()) if child not in self._helpers]
+            if len(living) > _MOST_PROCESSES:
+                break
+        return living, stats
+
+    def _all(self) -> tuple[dict[int, Stat], dict[int, list[int]]]:
+        stats: dict[int, Stat] = {}
         children: dict[int, list[int]] = {}
         with contextlib.suppress(OSError):
             for name in os.listdir("/proc"):  # noqa: PTH208

@@ -7,7 +7,6 @@ import fcntl
 import os
 import select
 import signal
-import socket
 import stat
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +23,8 @@ _WAITS_S = 0.05
 class Stream:
     """Standard output (1) or error (2). kind: file: its tail is read from it; relayed: tail has it; silent: nobody looks (/dev/null).
 
-    given: the descriptor that the job gets in its place (-1: its own). same: it is the same as standard output, whose tail has both.
+    given: the descriptor that the job gets in its place (-1: its own). control: pipes to and from the relay.
+    same: it is the same as standard output, whose tail has both.
     """
 
     def __init__(self, number: int, kind: Kind) -> None:
@@ -35,7 +35,7 @@ class Stream:
         self.same = False
         self.terminal = False
         self.relay = 0
-        self.control: socket.socket | None = None
+        self.control: tuple[int, ...] = ()
         self.begins = 0
 
     @property
@@ -93,20 +93,21 @@ def _relay(stream: Stream) -> None:
 
     tail = Tail()
     source, given = _terminal(stream.number) if stream.terminal else os.pipe2(os.O_CLOEXEC)
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    line = Line(source, stream.number, its.fileno(), stream.terminal)
+    told, tell_ = os.pipe2(os.O_CLOEXEC)
+    answer, answered = os.pipe2(os.O_CLOEXEC)
+    line = Line(source, stream.number, told, answered, stream.terminal)
     try:
         stream.relay = forked(
-            f"gpuclinic-relay {stream.name}", lambda: relay(line, tail), (source, stream.number, its.fileno())
+            f"gpuclinic-relay {stream.name}", lambda: relay(line, tail), (source, stream.number, told, answered)
         )
     except OSError:
-        os.close(given)
-        ours.close()
+        for end in (given, tell_, answer):
+            os.close(end)
         raise
     finally:
-        os.close(source)
-        its.close()
-    stream.tail, stream.given, stream.control = tail, given, ours
+        for end in (source, told, answered):
+            os.close(end)
+    stream.tail, stream.given, stream.control = tail, given, (tell_, answer)
 
 
 def _terminal(real: int) -> tuple[int, int]:
@@ -129,21 +130,22 @@ def _terminal(real: int) -> tuple[int, int]:
 
 def tell(stream: Stream, word: bytes, until: Callable[[], bool]) -> None:
     """Says something to a relay and waits for it to be done, until the relay is gone or the caller has enough."""
-    if stream.control is None:
+    if not stream.control:
         return
+    told, answer = stream.control
     with contextlib.suppress(OSError):
-        stream.control.sendall(word, socket.MSG_NOSIGNAL)
+        os.write(told, word)
         poll = select.poll()
-        poll.register(stream.control, select.POLLIN)
+        poll.register(answer, select.POLLIN)
         while not until():
             if poll.poll(_WAITS_S * 1000):
-                stream.control.recv(64)
+                os.read(answer, 64)
                 return
 
 
 def resized(streams: list[Stream], job: int) -> None:
     """The terminal's window has changed: the job's view of it, too; and the job is told once more, for it may have looked too early."""
-    mine = [stream for stream in streams if stream.terminal and stream.control is not None]
+    mine = [stream for stream in streams if stream.terminal and stream.control]
     from gpuclinic.watch.flight.relay import WINDOW
 
     tries = iter(range(4))
