@@ -95,7 +95,7 @@ def test_killed_and_nothing_recorded_it(sleeper: subprocess.Popen[bytes]) -> Non
     assert "not recorded" in root.title
     wanted = " ".join(item["command"] for item in answer.missing)
     assert "auditctl" in wanted
-    assert "systemd-run" in wanted
+    assert "gpuclinic run" in wanted
 
 
 def test_terminated(sleeper: subprocess.Popen[bytes]) -> None:

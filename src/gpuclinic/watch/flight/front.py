@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MIRRORED = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 """Stops by the terminal's job control: the shell has to see us stop as it would have seen the job."""
 _IMPATIENT = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP})
-PATIENCE_S, QUICK_S = 20.0, 1.0
+PATIENCE_S, QUICK_S = 30.0, 1.0
 """How long the answer of a job that died is waited for, and the recorder's last word of one that ended well."""
 _MOST_TEXT = 1 << 16
 
