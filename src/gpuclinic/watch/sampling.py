@@ -13,8 +13,8 @@ from gpuclinic.observe._nvml_sampler import NvmlSampler
 from gpuclinic.observe.exits import Exits, comm
 from gpuclinic.observe.kernel_follow import KernelFollower, Position
 from gpuclinic.recognise import host_state
-from gpuclinic.recognise.one_process import ended_by
 from gpuclinic.recognise.one_process import signal_name as name_of_signal
+from gpuclinic.recognise.proc_files import ended_by
 from gpuclinic.watch._gpu_facts import GpuFacts, gpu_pids
 from gpuclinic.watch._host_child import HostLooks
 from gpuclinic.watch._kernel_words import KernelWords
