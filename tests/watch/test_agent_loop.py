@@ -39,6 +39,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.ticks: list[Tick] = []
+        self.notes: list[str] = []
         self.problem: Exception | None = None
         self.closed = False
 
@@ -62,7 +63,12 @@ class Room:
         self.history = Memory()
         self.folder = folder
         self.agent = Agent(
-            config, path, folder, lambda _config: Parts(history=lambda: self.history), str(root), say=self.said.append
+            config,
+            path,
+            folder,
+            lambda _config, _boot: Parts(history=lambda: self.history),
+            str(root),
+            say=self.said.append,
         )
 
     def events(self) -> list[Event]:
@@ -175,12 +181,22 @@ def test_a_history_that_takes_nothing_is_said_once_and_when_it_works_again(room:
     }
 
 
+def test_what_the_history_has_to_say_is_told_once(room: Room) -> None:
+    room.agent.step()
+    room.history.notes.append("the oldest samples were removed")
+    for _ in range(3):
+        room.agent.step()
+    assert room.said == ["the history: the oldest samples were removed"]
+
+
 def test_a_history_that_cannot_be_opened_costs_no_sample(server: Server, tmp_path: Path) -> None:
     def refuse() -> Memory:
         raise CouldNotError("history.db: another writer holds it")
 
     said: list[str] = []
-    agent = Agent(HOST_ONLY, None, tmp_path, lambda _config: Parts(history=refuse), str(server.root), say=said.append)
+    agent = Agent(
+        HOST_ONLY, None, tmp_path, lambda _config, _boot: Parts(history=refuse), str(server.root), say=said.append
+    )
     for _ in range(3):
         assert agent.step().facts
     agent.close()

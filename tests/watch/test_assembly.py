@@ -70,7 +70,9 @@ def test_a_fault_is_found_kept_and_known_after_a_restart(
     agent.step()
     again = {alert.id: alert.fired_at for alert in made[0].rules.active()}
     assert {alert.id: again.get(alert.id) for alert in lost} == {alert.id: alert.fired_at for alert in lost}
-    assert [(a.rule, a.subject, a.explained_by, a.key) for a in made[0].rules.active()] == [(a.rule, a.subject, a.explained_by, a.key) for a in lost]
+    assert [(a.rule, a.subject, a.explained_by, a.key) for a in made[0].rules.active()] == [
+        (a.rule, a.subject, a.explained_by, a.key) for a in lost
+    ]
     agent.close()
     assert said == []
 

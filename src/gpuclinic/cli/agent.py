@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from gpuclinic.model import Fact, Tick
+    from gpuclinic.watch.config import Config
     from gpuclinic.watch.sampling import Sampler
 
 DESCRIPTION = (
@@ -60,9 +61,13 @@ def run(options: argparse.Namespace) -> int:
             sampler.close()
     from gpuclinic.store import runtime_state_folder
     from gpuclinic.watch._service import Signals
-    from gpuclinic.watch.agent import Agent, Parts
+    from gpuclinic.watch.agent import Agent, Parts, to_stderr
+    from gpuclinic.watch.assembly import Assembly
 
-    agent = Agent(config, path, runtime_state_folder(), lambda _config: Parts(), root)
+    def build(config: Config, boot: str) -> Parts:
+        return Assembly(config, to_stderr, boot).parts()
+
+    agent = Agent(config, path, runtime_state_folder(), build, root)
     agent.run(Signals())
     return EXIT_DONE
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,8 @@ from gpuclinic.model import Event, Finding, Signal, Stamp, Where
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuclinic.store.history import Past
+
 _CODED = {"xid": "nvrm.xid", "sxid": "nvrm.sxid"}
 _TOGETHER_S = 600.0
 """What happened within so long is diagnosed together: a fault's consequences follow it within minutes."""
@@ -25,14 +27,6 @@ _OF_ONE = 30
 _QUIET_S = 3600.0
 """A fault that only events tell of, and that no reboot ends, is over after an hour without one."""
 REPEATS_DAYS = 14.0
-
-
-class Past(Protocol):
-    """How often a fault came before, as the history says: moments by card and by slot, the slots where the card was, in order of time."""
-
-    by_serial: list[float]
-    by_slot: list[float]
-    slots: list[str]
 
 
 class Told(NamedTuple):

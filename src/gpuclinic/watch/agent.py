@@ -41,7 +41,9 @@ _SHARE_SLOW = 1.0
 
 
 class Keeps(Protocol):
-    """The history, as the agent uses it (docs/watch.md)."""
+    """The history, as the agent uses it (docs/watch.md). notes: what it has to tell; who tells it takes it out."""
+
+    notes: list[str]
 
     def append(self, tick: Tick) -> None:
         """Keeps a tick."""
@@ -82,12 +84,12 @@ class Agent:
     """
 
     def __init__(
-        self, config: Config, path: Path | None, folder: Path, build: Callable[[Config], Parts], root: str = "", *,
+        self, config: Config, path: Path | None, folder: Path, build: Callable[[Config, str], Parts], root: str = "", *,
         say: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         self._config, self._path, self._folder, self._build, self._root = config, path, folder, build, root
         self._lock = Lock(folder)
-        self._say_to = say or _to_stderr
+        self._say_to = say or to_stderr
         self._said: set[str] = set()
         self._events: list[Event] = []
         self._unkept: list[Event] = []
@@ -96,7 +98,7 @@ class Agent:
         self._sampler = Sampler(config.sampling, root, since=_position(earlier), eager=True)
         boot = self._sampler.position.boot
         self.state = State(config.sampling.expect_gpus, earlier, boot)
-        self._parts = build(config)
+        self._parts = build(config, boot)
         self._history: Keeps | None = None
         self._history_at = 0.0
         self._offset = time.time() - time.monotonic()
@@ -172,7 +174,7 @@ class Agent:
             self._sampler = Sampler(config.sampling, self._root, since=since, eager=True)
         if config != old:
             self._close_parts()
-            self._parts = self._build(config)
+            self._parts = self._build(config, self.state.boot)
             self._history_at = 0.0
         self._event("agent", "the configuration was read again", say=True)
         self._systemd.ready("sampling")
@@ -243,6 +245,13 @@ class Agent:
             with self._guarded("the history"):
                 self._history.append(kept)
                 self._unkept = []
+            self._tell_notes(self._history)
+
+    def _tell_notes(self, history: Keeps) -> None:
+        """What the history has to say: files set aside, samples removed for want of room."""
+        for note in history.notes:
+            self._event("agent", f"the history: {note}", say=True)
+        history.notes.clear()
 
     def _write_state(self) -> None:
         with self._guarded("state.json"):
@@ -279,7 +288,8 @@ class Agent:
         }  # fmt: skip
 
 
-def _to_stderr(text: str) -> None:
+def to_stderr(text: str) -> None:
+    """One line for whoever reads the service's log."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"gpuclinic agent: {text}\n")
         sys.stderr.flush()

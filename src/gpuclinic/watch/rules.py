@@ -12,7 +12,7 @@ from gpuclinic.diagnose.lasting import SEVERITY_OF
 from gpuclinic.diagnose.sliding import Sliding
 from gpuclinic.knowledge import Check, load_checks, read_toml, watched_rows
 from gpuclinic.model import SEVERITIES, Fact, UserError, Where
-from gpuclinic.watch._from_events import Events, Past, Told
+from gpuclinic.watch._from_events import Events, Told
 from gpuclinic.watch.alerts import Alert, Book, Change, alert_id
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gpuclinic.diagnose.sliding import Turn
     from gpuclinic.model import Event, Tick
+    from gpuclinic.store.history import Past
     from gpuclinic.watch.config import Rules as RulesConfig
 
 _SAVE_EVERY_S = 30.0

@@ -44,6 +44,7 @@ class State:
         self.xids: dict[int, int] = {}
         self.sxids: dict[int, int] = {}
         self.alerts: list[Any] = []
+        self.unsent = 0
         self.ticks = self.slow_ticks = self.missed = 0
         self.slowest_s = 0.0
         self.own: dict[str, Any] = {}
@@ -94,7 +95,7 @@ class State:
             "gpuclinic_state": FORMAT, "version": __version__, "pid": os.getpid(), "host": os.uname().nodename, "boot_id": self.boot,
             "started": self.started, "at": tick.at if tick is not None else None, "mono": tick.mono if tick is not None else None,
             "gpus": self.gpus(), "xids": _by_text(self.xids), "sxids": _by_text(self.sxids),
-            "alerts": self.alerts,
+            "alerts": self.alerts, "unsent": self.unsent,
             "sampling": {
                 "took_s": tick.took_s if tick is not None else None, "slowest_s": self.slowest_s, "ticks": self.ticks,
                 "slow_ticks": self.slow_ticks, "missed": self.missed,
