@@ -49,7 +49,7 @@ class KernelFollower:
     """Follows the log from its end, or from where an earlier follower of this boot had come to. root: of the examined machine."""
 
     def __init__(self, root: str = "", since: Position | None = None, path: str = "/dev/kmsg") -> None:
-        self.boot = _boot_id(root)
+        self.boot = boot_id(root)
         same = since is not None and since.boot == self.boot and bool(self.boot)
         self._since = since if same and since is not None else Position(self.boot)
         self._file = -1
@@ -237,7 +237,8 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").strip()[:_LONGEST_TEXT]
 
 
-def _boot_id(root: str) -> str:
+def boot_id(root: str) -> str:
+    """The id of the boot; "" where it cannot be read."""
     try:
         with open(f"{root}/proc/sys/kernel/random/boot_id", "rb") as file:  # noqa: PTH123 - text paths, as in this room
             return file.read(64).decode("ascii", "replace").strip()[:36]

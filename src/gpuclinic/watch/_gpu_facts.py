@@ -15,7 +15,7 @@ from gpuclinic.recognise.parsers.nvidia_smi_fields import reasons_of_mask
 from gpuclinic.recognise.parsers.nvml import nvml_facts, shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gpuclinic.model import Scalar
     from gpuclinic.observe._nvml_panel import Record
@@ -52,9 +52,13 @@ def _troubled(devices: list[dict[str, Any]]) -> bool:
 
 
 class GpuFacts:
-    """Makes facts and events of readings. One instance sees all readings of a run."""
+    """Makes facts and events of readings. One instance sees all readings of a run.
 
-    def __init__(self) -> None:
+    earlier: who was who, by NVML's index, as an earlier sampler of this boot knew it.
+    """
+
+    def __init__(self, earlier: Mapping[int, dict[str, Any]] | None = None) -> None:
+        self._earlier = earlier or {}
         self._slow: list[Fact] = []
         self._gpus: dict[int, Fact] = {}
         self._past: dict[str, Fact] = {}
@@ -93,7 +97,7 @@ class GpuFacts:
                     next(f for f in nvml_facts(document, _EMPTY) if f.kind == "nvml") if _troubled(devices) else fact
                 )
         for device in devices:
-            self._slow += self._device(document, device)
+            self._slow += self._device(document, self._identified(device))
         complete([*self._slow, *(fact for fact in others if fact.kind in ("pci_device", "power_budget"))], time.time())
         self._gpus = {
             int(index): fact
@@ -105,6 +109,13 @@ class GpuFacts:
                 del fact.lines[line]  # each moment has its own
             if fact.fields.get("uuid") is not None:
                 self._past[fact.key] = fact
+
+    def _identified(self, device: dict[str, Any]) -> dict[str, Any]:
+        """A device that tells nothing of itself, under the name that an earlier sampler of this boot knew it by."""
+        known = self._earlier.get(int(device["index"]))
+        if device.get("bus_id") is not None or known is None or len(self._earlier) != self._count:
+            return device
+        return {**device, **known}
 
     def _device(self, document: dict[str, Any], device: dict[str, Any]) -> list[Fact]:
         """The facts of a device; those of earlier where nothing of it has changed, for making them is what costs."""

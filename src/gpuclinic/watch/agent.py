@@ -14,12 +14,12 @@ import msgspec
 
 from gpuclinic import __version__
 from gpuclinic.model import CouldNotError, Event, UserError
-from gpuclinic.observe.kernel_follow import Position
+from gpuclinic.observe.kernel_follow import Position, boot_id
 from gpuclinic.watch._own_cost import cost
 from gpuclinic.watch._service import Lock, Signals, Systemd
 from gpuclinic.watch.config import load_config
 from gpuclinic.watch.sampling import Sampler
-from gpuclinic.watch.state import State, read_state
+from gpuclinic.watch.state import State, known_gpus, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,9 @@ class Agent:
         self._unkept: list[Event] = []
         self._systemd = Systemd()
         earlier = _earlier(folder)
-        self._sampler = Sampler(config.sampling, root, since=_position(earlier), eager=True)
+        self._sampler = Sampler(
+            config.sampling, root, since=_position(earlier), eager=True, gpus=known_gpus(earlier, boot_id(root))
+        )
         boot = self._sampler.position.boot
         self.state = State(config.sampling.expect_gpus, earlier, boot)
         self._parts = build(config, boot)
@@ -171,7 +173,8 @@ class Agent:
         if interval != config.sampling:
             since = self._sampler.position
             self._sampler.close()
-            self._sampler = Sampler(config.sampling, self._root, since=since, eager=True)
+            known = known_gpus(self.state.document(), self.state.boot)
+            self._sampler = Sampler(config.sampling, self._root, since=since, eager=True, gpus=known)
         if config != old:
             self._close_parts()
             self._parts = self._build(config, self.state.boot)

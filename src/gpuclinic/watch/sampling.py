@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuclinic.model import Event, Fact, Gap, Tick
 from gpuclinic.observe._nvml_sampler import NvmlSampler
@@ -20,7 +20,7 @@ from gpuclinic.watch._host_child import HostLooks
 from gpuclinic.watch._kernel_words import KernelWords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from gpuclinic.model import Scalar
@@ -48,15 +48,16 @@ class Sampler:
 
     since: how far an earlier sampler had read the kernel's log. runtime: folder of the ledger of stuck children.
     eager: load the recogniser now, not with the first line of the log, which then has to wait for it.
+    gpus: who was who, by NVML's index, as an earlier sampler of this boot knew it: a lost GPU does not tell its name.
     """
 
     def __init__(
         self, config: Sampling, root: str = "", library: str | None = None, *, since: Position | None = None, runtime: Path | None = None,
-        eager: bool = False,
+        eager: bool = False, gpus: Mapping[int, dict[str, Any]] | None = None,
     ) -> None:  # fmt: skip
         self._nvml = NvmlSampler(library, root or None, runtime=runtime) if config.gpus else None
         self._looks = HostLooks(root, config.expect_gpus)
-        self._gpus = GpuFacts()
+        self._gpus = GpuFacts(gpus)
         self._log = KernelFollower(root, since)
         self._exits = Exits(trace=config.trace_signals) if config.exits and not root else None
         self._words = KernelWords() if eager else None

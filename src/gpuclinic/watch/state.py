@@ -133,6 +133,23 @@ def told_facts(facts: Iterable[Fact]) -> list[dict[str, Any]]:
     return [{"kind": fact.kind, "key": fact.key, "fields": fact.fields, "source": fact.source} for fact in facts]
 
 
+def known_gpus(document: dict[str, Any] | None, boot: str) -> dict[int, dict[str, Any]]:
+    """Who was who by NVML's index, as a document of that boot says: its fields bus_id, uuid, serial, minor, name."""
+    facts = (document or {}).get("facts")
+    if document is None or not isinstance(facts, list) or document.get("boot_id") != boot:
+        return {}
+    out: dict[int, dict[str, Any]] = {}
+    for fact in facts:
+        fields = fact.get("fields") if isinstance(fact, dict) and fact.get("kind") == "gpu" else None
+        if not isinstance(fields, dict) or not isinstance(index := fields.get("index"), int):
+            continue
+        told = {"bus_id": fields.get("bus_id"), "uuid": fields.get("uuid"), "serial": fields.get("serial"),
+                "minor": fields.get("minor_number"), "name": fields.get("name")}  # fmt: skip
+        if isinstance(told["bus_id"], str):
+            out[index] = {name: value for name, value in told.items() if isinstance(value, str | int)}
+    return out
+
+
 def read_state(folder: Path) -> dict[str, Any]:
     """The document that an agent wrote. Raises CouldNotError where there is none, or it is none."""
     path = folder / FILE
