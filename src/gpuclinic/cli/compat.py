@@ -28,11 +28,23 @@ def run_compat(options: argparse.Namespace) -> int:
     if options.knowledge:
         return _knowledge(options, lang)
     question = question_of(options)
-    given = (question.gpu, question.driver, question.cuda, question.container_cuda, question.kernel)
-    if not question.want and not any(given):
+    of_no_machine = (
+        question.cuda,
+        question.cudnn,
+        question.container_cuda,
+        question.python,
+        question.glibc,
+        question.machine,
+        question.env,
+    )
+    if not question.want and (options.host or not any(of_no_machine)):
         from gpuclinic.cli.environments import run_environments
 
         return run_environments(options)
+    if options.host:
+        from gpuclinic.cli.environments import with_machine
+
+        question = with_machine(question, options)
     from gpuclinic.compat import judge
 
     return show(judge(question, lang), options, lang)

@@ -64,6 +64,7 @@ examples:
   gpuclinic compat --gpu V100 --driver 470.182.03 --container-cuda 12.2 --want torch==2.1.0+cu121
   gpuclinic compat --gpu sm_90 --driver 550.54.15 --want @requirements.txt      also a lock file, pip freeze, conda list
   pip freeze | gpuclinic compat --gpu A100 --driver 450.80.02 --want -
+  gpuclinic compat --gpu "RTX 5090" --driver 580.95.05      will what is installed here run on that (with --host SNAPSHOT: there)
   gpuclinic compat --knowledge                   how old the tables are, and from where (-v)
 
 exit status: 0 works, 2 fails, 3 unknown (a rule or a row is missing), 64 wrong command line

@@ -9,8 +9,9 @@ import msgspec
 from gpuclinic.clinic.checking import take_looks
 from gpuclinic.clinic.environment_places import thorough
 from gpuclinic.clinic.environment_verdicts import EnvironmentVerdict, Machine, judged_environments, machine_of
-from gpuclinic.clinic.looks import LOOKS, Wanted
+from gpuclinic.clinic.looks import LOOKS, Seen, Wanted
 from gpuclinic.clinic.looks.software import gpu_pids, software_of
+from gpuclinic.clinic.software_judge import SoftwareAnswer
 from gpuclinic.model import Fact, Gap
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ _LOOKS = ("pci.bus", "driver", "gpu.nvml")
 
 
 class EnvironmentList(msgspec.Struct):
-    """verdict: fails where one fails, else unknown where one could not be judged or none was found, else works. facts: all that was seen."""
+    """verdict: fails where one fails, else unknown where one could not be judged or none was found, else works. facts: all that was seen.
+
+    alone: the machine without any software, where a person said something of it: whether that driver drives that GPU on that kernel.
+    """
 
     verdict: str
     environments: list[EnvironmentVerdict]
@@ -33,33 +37,51 @@ class EnvironmentList(msgspec.Struct):
     facts: list[Fact]
     lang: str
     host: str
+    alone: SoftwareAnswer | None = None
 
 
 def list_environments(
     host: Asked, judge: SoftwareJudge, lang: str, progress: Callable[[str], None] | None = None, given: Machine | None = None
 ) -> EnvironmentList:  # fmt: skip
     """Looks at GPUs and driver, searches thoroughly, judges. given: what the person says of the machine instead (a GPU to be bought, say)."""
-    looks = [look for look in LOOKS if look.id in _LOOKS]
-    host.begin_nvml()
-    host.expect([argv for look in looks for argv in look.commands])
-    seen = take_looks(host, looks, Wanted(), progress)
+    seen = _machine_looks(host, progress)
     if progress is not None:
         progress("software.environments")
     software = software_of(host, seen.facts, thorough(gpu_pids(seen.facts)))
     facts = [*seen.facts, *software.facts]
-    machine = _merged(machine_of(facts), given)
+    machine = machine_of(facts) if given is None else _merged(machine_of(facts), given)
     judged = judged_environments(facts, judge, lang, machine)
-    verdicts = {one.verdict for one in judged if one.answer is not None}
-    verdict = "fails" if "fails" in verdicts else "works" if verdicts == {"works"} else "unknown"
-    return EnvironmentList(verdict, judged, machine, [*seen.gaps, *software.gaps], facts, lang, host.label)
-
-
-def _merged(found: Machine, given: Machine | None) -> Machine:
-    if given is None:
-        return found
-    return Machine(
-        given.gpus or found.gpus,
-        given.driver or found.driver,
-        given.kernel or found.kernel,
-        given.module or found.module,
+    alone = _alone(machine, judge, lang) if given is not None else None
+    verdicts = {one.verdict for one in judged if one.answer is not None} | (
+        {alone.verdict} if alone is not None else set()
     )
+    gaps = [*seen.gaps, *software.gaps]
+    verdict = "fails" if "fails" in verdicts else "works" if verdicts == {"works"} else "unknown"
+    if verdict == "works" and software.gaps and not any(one.answer is not None for one in judged):
+        verdict = "unknown"  # the machine fits, but what would run on it was not seen
+    return EnvironmentList(verdict, judged, machine, gaps, facts, lang, host.label, alone)
+
+
+def machine_there(host: Asked, progress: Callable[[str], None] | None = None) -> Machine:
+    """GPUs, driver, kernel and module of a host."""
+    return machine_of(_machine_looks(host, progress).facts)
+
+
+def _machine_looks(host: Asked, progress: Callable[[str], None] | None) -> Seen:
+    looks = [look for look in LOOKS if look.id in _LOOKS]
+    host.begin_nvml()
+    host.expect([argv for look in looks for argv in look.commands])
+    return take_looks(host, looks, Wanted(), progress)
+
+
+def _merged(found: Machine, given: Machine) -> Machine:
+    """What was said goes before what was found. The module that was found belongs to the driver that was found."""
+    said = frozenset(name for name in ("gpus", "driver", "kernel", "module") if getattr(given, name))
+    return msgspec.structs.replace(
+        given, gpus=given.gpus or found.gpus, driver=given.driver or found.driver, kernel=given.kernel or found.kernel,
+        module=given.module or (None if given.driver else found.module), said=said,
+    )  # fmt: skip
+
+
+def _alone(machine: Machine, judge: SoftwareJudge, lang: str) -> SoftwareAnswer:
+    return judge(machine.question(", ".join(machine.gpus) or None, installed=False), lang)

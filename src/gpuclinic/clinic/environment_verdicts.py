@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,12 +35,28 @@ class EnvironmentVerdict(msgspec.Struct):
 
 
 class Machine(msgspec.Struct):
-    """What the environments are judged against."""
+    """What the environments are judged against.
+
+    cuda, cudnn, container_cuda, env: None or empty where nobody said; what a host has of them is no business of its environments.
+    said: the fields that a person said, in place of what was found.
+    """
 
     gpus: list[str] = []
     driver: str | None = None
     kernel: str | None = None
     module: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    container_cuda: str | None = None
+    env: list[str] = []
+    said: frozenset[str] = frozenset()
+
+    def question(self, gpu: str | None, **about: Any) -> SoftwareQuestion:
+        """About this machine. The kernel matters only where it or the driver is not what was found: a driver that was found is built."""
+        return SoftwareQuestion(
+            gpu=gpu, driver=self.driver, kernel=self.kernel if self.said & {"kernel", "driver"} else None, module=self.module,
+            cuda=self.cuda, cudnn=self.cudnn, container_cuda=self.container_cuda, env=self.env, **about,
+        )  # fmt: skip
 
 
 def machine_of(facts: Sequence[Fact]) -> Machine:
@@ -104,10 +120,9 @@ def _judged(
     models: list[str | None] = [*machine.gpus] or [None]
     for gpu in models:
         answer = ask(
-            SoftwareQuestion(
-                gpu=gpu, driver=machine.driver, python=_text(fields.get("python")),
-                kernel=None,  # a driver that was found is built; that it may not be is a check's row
-                glibc=_text(fields.get("glibc")), machine=_text(fields.get("machine")), module=machine.module, want=wants,
+            machine.question(
+                gpu, python=_text(fields.get("python")), glibc=_text(fields.get("glibc")), machine=_text(fields.get("machine")),
+                want=wants,
             )
         )  # fmt: skip
         rank = {"works": 0, "unknown": 1}.get(answer.verdict, 2)

@@ -15,7 +15,7 @@ import msgspec
 class SoftwareQuestion(msgspec.Struct, frozen=True):
     """What is given; None is "not known". The fields are those of gpuclinic.compat.Question.
 
-    want: pip requirements. installed: they are of packages that are there.
+    cuda, cudnn: the system's. container_cuda: of the image. want: pip requirements. installed: they are of packages that are there.
     """
 
     gpu: str | None = None
@@ -23,6 +23,9 @@ class SoftwareQuestion(msgspec.Struct, frozen=True):
     python: str | None = None
     kernel: str | None = None
     glibc: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    container_cuda: str | None = None
     machine: str | None = None
     module: str | None = None
     env: list[str] = []

@@ -19,9 +19,11 @@ _WORDS = {
     "en": {
         "works": "WORKS", "fails": "FAILS", "unknown": "UNKNOWN", "": "NOTHING FOR GPUS",
         "head": "{total} Python environments, {judged} with something for GPUs: {works} work, {fails} do not, {unknown} cannot be judged.",
-        "machine": "Judged against: {gpus}; driver {driver}; kernel {kernel}", "no_gpu": "no GPU", "none": "unknown",
+        "machine": "Judged against: {gpus}; driver {driver}; kernel {kernel}", "no_gpu": "no GPU", "none": "unknown", "said": "{v} (as asked)",
+        "alone": "This machine with that GPU and driver, whatever runs on it:",
+        "as_above": "fails by what is said of the machine above; nothing else",
         "python": "Python {v}", "owner": "of {v}", "container": "in container {v}", "in_use": "a process in it holds a GPU now (pid {v})",
-        "install": "INSTALL", "not_on": "not on {v}", "said": "cannot be judged: {v}",
+        "install": "INSTALL", "not_on": "not on {v}", "unsure": "cannot be judged: {v}",
         "plain": "Without anything for GPUs: {v}", "gaps": "Not looked at",
         "used_all_the_same": "the rules say it cannot run, yet a process in it holds a GPU: please report that",
         "no_environment": "No Python environment was found.",
@@ -29,9 +31,10 @@ _WORDS = {
     "zh": {
         "works": "可用", "fails": "不可用", "unknown": "无法判断", "": "与 GPU 无关",
         "head": "共 {total} 个 Python 环境，其中 {judged} 个装有 GPU 软件：{works} 个可用，{fails} 个不可用，{unknown} 个无法判断。",
-        "machine": "判断依据：{gpus}；驱动 {driver}；内核 {kernel}", "no_gpu": "没有 GPU", "none": "未知",
+        "machine": "判断依据：{gpus}；驱动 {driver}；内核 {kernel}", "no_gpu": "没有 GPU", "none": "未知", "said": "{v}（按您所给）",
+        "alone": "这台机器配该 GPU 和驱动时，与运行什么软件无关：", "as_above": "不可用的原因即上面机器本身的问题，别无其他",
         "python": "Python {v}", "owner": "属主 {v}", "container": "位于容器 {v}", "in_use": "其中的进程正在使用 GPU（pid {v}）",
-        "install": "安装", "not_on": "不能用于 {v}", "said": "无法判断：{v}", "plain": "不含 GPU 软件的环境：{v}", "gaps": "未能查看",
+        "install": "安装", "not_on": "不能用于 {v}", "unsure": "无法判断：{v}", "plain": "不含 GPU 软件的环境：{v}", "gaps": "未能查看",
         "used_all_the_same": "按规则不能运行，但其中的进程正占用 GPU：请反馈此情况",
         "no_environment": "没有找到 Python 环境。",
     },
@@ -50,18 +53,21 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
         page.put(w["no_environment"], "", "", _BOLD)
     else:
         page.put(w["head"].format(total=len(answer.environments), judged=judged, **counts), "", "", _BOLD)
-    machine = answer.machine
-    gpus = ", ".join(machine.gpus) or w["no_gpu"]
-    page.put(
-        clean(w["machine"].format(gpus=gpus, driver=machine.driver or w["none"], kernel=machine.kernel or w["none"])),
-        "",
-        "",
-        _DIM,
-    )
+    page.put(clean(_machine(answer, w)), "", "", _DIM)
+    if answer.alone is not None and answer.alone.verdict != "works":
+        page.blank()
+        page.put(
+            w["alone"], page.paint(w[answer.alone.verdict], _BOLD, _COLOUR[answer.alone.verdict]) + "  ", "  ", _BOLD
+        )
+        for problem in answer.alone.problems:
+            page.item(clean(f"{problem.title} [{problem.id}] {problem.why} {problem.fix} ({problem.source})"))
+        if answer.alone.verdict == "unknown":
+            page.item(clean(w["unsure"].format(v="; ".join(answer.alone.unknown))))
+    told = {(p.id, p.title) for p in answer.alone.problems} if answer.alone is not None else set()
     order = {"fails": 0, "unknown": 1, "works": 2}
     for one in sorted(answer.environments, key=lambda e: order.get(e.verdict, 3)):
         if one.verdict or verbose:
-            _environment(page, one, w, verbose=verbose)
+            _environment(page, one, w, told, verbose=verbose, another=answer.alone is not None)
     plain = [str(one.environment.fields.get("path")) for one in answer.environments if not one.verdict]
     if plain and not verbose:
         page.blank()
@@ -74,7 +80,22 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
     return page.text()
 
 
-def _environment(page: Page, one: EnvironmentVerdict, w: dict[str, str], *, verbose: bool) -> None:
+def _machine(answer: EnvironmentList, w: dict[str, str]) -> str:
+    machine = answer.machine
+    shown = {
+        "gpus": ", ".join(machine.gpus) or w["no_gpu"],
+        "driver": machine.driver or w["none"],
+        "kernel": machine.kernel or w["none"],
+    }
+    return w["machine"].format(
+        **{name: w["said"].format(v=v) if name in machine.said else v for name, v in shown.items()}
+    )
+
+
+def _environment(
+    page: Page, one: EnvironmentVerdict, w: dict[str, str], told: set[tuple[str, str]], *, verbose: bool, another: bool
+) -> None:
+    """One environment. told: problems that were said of the machine. another: judged against another machine than the one it runs on."""
     fields = one.environment.fields
     page.blank()
     head = w[one.verdict]
@@ -87,12 +108,15 @@ def _environment(page: Page, one: EnvironmentVerdict, w: dict[str, str], *, verb
     if fields.get("gpu_packages"):
         page.put(clean(str(fields["gpu_packages"])), "  ", "  ")
     if one.answer is not None:
-        for problem in one.answer.problems if verbose else one.answer.problems[:_PROBLEMS_SHOWN]:
+        own = [problem for problem in one.answer.problems if (problem.id, problem.title) not in told]
+        for problem in own if verbose else own[:_PROBLEMS_SHOWN]:
             page.item(clean(f"{problem.title} [{problem.id}] {problem.why} ({problem.source})"))
-        if one.verdict == "fails" and fields.get("in_use"):
+        if one.answer.problems and not own:
+            page.item(w["as_above"])
+        if one.verdict == "fails" and fields.get("in_use") and not another:
             page.item(w["used_all_the_same"])
         if one.verdict == "unknown" and one.answer.unknown:
-            page.item(clean(w["said"].format(v="; ".join(one.answer.unknown))))
+            page.item(clean(w["unsure"].format(v="; ".join(one.answer.unknown))))
         if one.verdict == "fails" and harmless_line(one.answer.install):
             page.put("", "  " + page.paint(w["install"], _BOLD, _GREEN))
             page.command(harmless_line(one.answer.install), "    ")
@@ -110,6 +134,8 @@ def _environment(page: Page, one: EnvironmentVerdict, w: dict[str, str], *, verb
 def environments_body(answer: EnvironmentList) -> dict[str, Any]:
     """The fields of the JSON object, without its envelope."""
     problems: dict[str, dict[str, str]] = {}
+    for problem in answer.alone.problems if answer.alone is not None else []:
+        problems.setdefault(problem.id, _problem(problem))
     for one in answer.environments:
         if one.verdict == "fails" and one.answer is not None:
             for problem in one.answer.problems:
@@ -118,7 +144,11 @@ def environments_body(answer: EnvironmentList) -> dict[str, Any]:
         "verdict": answer.verdict,
         "problems": list(problems.values()),
         "install": None,
-        "machine": {"gpus": answer.machine.gpus, "driver": answer.machine.driver, "kernel": answer.machine.kernel, "module": answer.machine.module},
+        "machine": {
+            "gpus": answer.machine.gpus, "driver": answer.machine.driver, "kernel": answer.machine.kernel, "module": answer.machine.module,
+            "said": sorted(answer.machine.said), "verdict": answer.alone.verdict if answer.alone is not None else None,
+            "unknown": list(answer.alone.unknown) if answer.alone is not None else [],
+        },
         "environments": [_environment_body(one, answer.lang) for one in answer.environments],
         "not_looked_at": [{"check": gap.check, "required": gap.required, "why": gap.why} for gap in answer.gaps],
     }  # fmt: skip
