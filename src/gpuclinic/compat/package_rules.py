@@ -123,15 +123,19 @@ def _glibc(one: Chosen, context: Context) -> Iterator[Finding]:
         floor = one.wanted.glibc
     elif one.wheel is not None and not (one.wanted is not None and one.wanted.conda):
         floor = one.wheel.glibc_aarch64 if context.machine == "aarch64" else one.wheel.glibc_x86_64
-    needs = (
-        re.search(r"glibc=(\S+)", one.build.needs)
-        if one.build is not None and one.wanted is not None and one.wanted.wheel
-        else None
-    )
-    floor = max(filter(None, (floor, needs[1] if needs else "")), key=numbers, default="")
+    if one.build is not None and one.wanted is not None and one.wanted.wheel:
+        floor = max(filter(None, (floor, _glibc_of_builders(one.build.needs, one.wanted.built_for.torch))), key=numbers, default="")
     if floor and context.glibc < numbers(floor):
         values = {"package": one.label, "floor": floor, "glibc": ".".join(map(str, context.glibc))}
         yield Finding("compat.host_libs.glibc", values, one.label)
+
+
+def _glibc_of_builders(needs: str, torch: str) -> str:
+    """What prebuilt wheels need whose tag does not say it: "glibc=2.32", "glibc[torch>=2.7]=2.32" (of those for that torch and newer)."""
+    for since, floor in re.findall(r"glibc(?:\[torch>=([\d.]+)\])?=(\S+)", needs):
+        if not since or (torch and numbers(torch) >= numbers(since)):
+            return str(floor)
+    return ""
 
 
 def _cpu_only(context: Context, resolution: Resolution) -> Iterator[Finding]:

@@ -108,14 +108,21 @@ def built_for(local: str) -> BuiltFor:
     """What a local version tells: "cu12torch2.6cxx11abiFALSE", "pt21cu118", "torch2.1.0cu121"."""
     text = local.lower()
     torch = re.search(r"torch[-_]?(\d+\.\d+)", text)
-    short = re.search(r"(?:^|[^a-z])pt(\d)(\d{1,2})(?=[^0-9]|$)", text)
+    short = re.search(r"(?:^|[^a-z])pt(\d{2,4})(?=[^0-9]|$)", text)
     cuda = re.search(r"cu(?:da)?(\d{2,4}(?:\.\d+)?)", text)
     abi = re.search(r"cxx11abi(true|false)", text)
     return BuiltFor(
-        torch[1] if torch else f"{short[1]}.{short[2]}" if short else "",
+        torch[1] if torch else _torch_of_digits(short[1]) if short else "",
         (cuda_of_tag("cu" + cuda[1]) or "") if cuda else "",
         {"true": "new", "false": "old"}[abi[1]] if abi else "",
     )
+
+
+def _torch_of_digits(digits: str) -> str:
+    """ "21" -> "2.1", "270" -> "2.7", "2100" -> "2.10"; "" for "210", which is 2.1.0 as well as 2.10."""
+    if len(digits) == 3:
+        return f"{digits[0]}.{digits[1]}" if digits[1] != "1" else ""
+    return f"{digits[0]}.{digits[1:3]}" if len(digits) == 4 else f"{digits[0]}.{digits[1]}"
 
 
 def _wheel(text: str) -> Wanted:
