@@ -1,7 +1,9 @@
 """Combinations of software, GPU and driver from public reports and documents: those of this folder and, where it is there, the shared ones.
 
-The rows of this folder were written and committed before the rules first saw them. First run: 250 of 265 right, 3 false "works"
-(a cuDNN put before the bundled one, twice, and a driver that does not build on 6.15), 12 others; 9 of those are NOT_GIVEN below.
+The rows of this folder were written and committed before the rules first saw them. First runs:
+combinations.jsonl 250 of 265, 3 false "works" (a cuDNN put before the bundled one, twice, and a driver that does not build on 6.15),
+12 others, of which 9 are NOT_GIVEN below; combinations-second.jsonl 55 of 60, 1 false "works" (bitsandbytes without a library for CUDA 11.6);
+combinations-third.jsonl 45 of 50, 1 false "works" (ctranslate2 beside a torch with another cuDNN).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import pytest
 from gpuclinic.compat import Answer, Question, judge
 
 HERE = Path(__file__).parent
+OURS = ("combinations.jsonl", "combinations-second.jsonl", "combinations-third.jsonl")
 SHARED = Path(os.environ.get("GPUCLINIC_SHARED", Path(__file__).parents[3] / "shared")) / "cases-compat.jsonl"
 
 # These rows call it unknown when the GPU or the driver is left out. The contract lets anything be left out and then judges by what is given
@@ -47,7 +50,7 @@ def check(row: dict) -> None:
         assert ids[0] in {*row["problems"], *row.get("also_ok", [])}, ids
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in rows_of(HERE / "combinations.jsonl")])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for name in OURS for row in rows_of(HERE / name)])
 def test_combination(row: dict) -> None:
     check(row)
 
@@ -58,7 +61,7 @@ def test_shared_combination(row: dict) -> None:
     check(row)
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in rows_of(HERE / "combinations.jsonl")])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for name in OURS for row in rows_of(HERE / name)])
 def test_the_line_to_install_works_by_the_same_rules(row: dict) -> None:
     line = judge(asked(row)).install
     if line is None:

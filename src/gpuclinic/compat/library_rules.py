@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuclinic.compat.context import Context
+    from gpuclinic.knowledge.compat import Build
 
 
 def judge_libraries(context: Context, resolution: Resolution) -> Iterator[Finding]:
@@ -86,8 +87,24 @@ def _system(one: Chosen, context: Context, resolution: Resolution) -> Iterator[F
         yield Finding("compat.framework_cuda.toolkit", values, one.label, build.source)
     if cudnn and build.cudnn and not satisfies(cudnn, build.cudnn):
         yield Finding("compat.cudnn.system", values, one.label, build.source)
+    elif not cudnn and not toolkit and build.cudnn:
+        yield from _cudnn_of_torch(one, build, resolution)
     if cudnn:
         yield from _cudnn_arch(cudnn, context)
+
+
+def _cudnn_of_torch(one: Chosen, build: Build, resolution: Resolution) -> Iterator[Finding]:
+    """Where nothing is told of the system, a package finds the cuDNN that torch brings."""
+    torch = resolution.get("torch")
+    bundled = _bundled_cudnn(torch, resolution) if torch is not None else ""
+    if (
+        torch is not None
+        and bundled
+        and numbers(torch.cuda)[:1] == numbers(one.cuda)[:1]
+        and not satisfies(bundled, build.cudnn)
+    ):
+        values = {"package": one.label, "torch": torch.label, "bundled": bundled, "asks_cudnn": build.cudnn}
+        yield Finding("compat.cudnn.of_torch", values, one.label, build.source)
 
 
 def _torch_brings(toolkit: str, asked: str, resolution: Resolution) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuclinic.compat.context import Context
-    from gpuclinic.knowledge.compat import Pin
+    from gpuclinic.knowledge.compat import Pin, Wheel
 
 
 def judge_packages(context: Context, resolution: Resolution) -> Iterator[Finding]:
@@ -69,10 +69,24 @@ def _exists(one: Chosen, context: Context) -> Iterator[Finding]:
         and one.wheel is None
         and one.release
         and not (one.wanted is not None and (one.wanted.wheel or one.wanted.conda))
+        and _never_heard_of(one, rows, context)
     ):
-        parsed, last = version(one.release), version(rows[-1].version)
-        if parsed is None or last is None or parsed > last:
-            yield Finding("unknown.version", values, one.label)
+        yield Finding("unknown.version", values, one.label)
+
+
+_ENOUGH_VERSIONS = 20
+"""Of a package with fewer in the table the index has source releases beside them, which no wheel tells of."""
+
+
+def _never_heard_of(one: Chosen, rows: list[Wheel], context: Context) -> bool:
+    """Whether a version is newer than the tables, or lies among those that the index has and is none of them."""
+    parsed, first, last = version(one.release), version(rows[0].version), version(rows[-1].version)
+    if parsed is None or first is None or last is None:
+        return True
+    if parsed > last:  # a row of builds that ends at a version knows all before it
+        return one.build is None or "<" not in one.build.versions
+    told_all = len(rows) >= _ENOUGH_VERSIONS and bool(builds_of(one.name)) and not one.variant
+    return told_all and parsed > first and not context.installed
 
 
 def _machine_has(one: Chosen, context: Context) -> bool:
@@ -124,7 +138,11 @@ def _glibc(one: Chosen, context: Context) -> Iterator[Finding]:
     elif one.wheel is not None and not (one.wanted is not None and one.wanted.conda):
         floor = one.wheel.glibc_aarch64 if context.machine == "aarch64" else one.wheel.glibc_x86_64
     if one.build is not None and one.wanted is not None and one.wanted.wheel:
-        floor = max(filter(None, (floor, _glibc_of_builders(one.build.needs, one.wanted.built_for.torch))), key=numbers, default="")
+        floor = max(
+            filter(None, (floor, _glibc_of_builders(one.build.needs, one.wanted.built_for.torch))),
+            key=numbers,
+            default="",
+        )
     if floor and context.glibc < numbers(floor):
         values = {"package": one.label, "floor": floor, "glibc": ".".join(map(str, context.glibc))}
         yield Finding("compat.host_libs.glibc", values, one.label)
