@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.compat.context import Context, newest_branch
 from gpuclinic.compat.finding import Finding
+from gpuclinic.compat.gpus import vendor_of
 from gpuclinic.compat.versions import at_least, numbers
 from gpuclinic.knowledge.compat import Architecture, KernelRange, tables
 from gpuclinic.knowledge.drivers import bad_pair
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def judge_driver(context: Context) -> Iterator[Finding]:
     """All rules about the driver itself."""
     for name in context.unknown_gpus:
-        yield Finding("unknown.gpu", {"gpu": name}, name)
+        vendor = vendor_of(name)
+        yield Finding("unknown.not_nvidia" if vendor else "unknown.gpu", {"gpu": name, "vendor": vendor}, name)
     if context.driver and context.driver[0] > newest_branch():
         yield Finding("unknown.driver", {"driver": context.driver_text, "newest": str(newest_branch())}, "driver")
     for card in context.cards:

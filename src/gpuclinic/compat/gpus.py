@@ -66,8 +66,32 @@ def card_of(text: str) -> Card | None:
     if device and not re.fullmatch(r"\d0[5-9]0", plain):
         named = _pci().get((device[1] or device[2]).upper())
         if named:
-            return _by_name(named, f"{text.strip()} ({named})")
-    return _by_name(plain, text.strip())
+            label = f"{text.strip()} ({named})"
+            return _named(named, label)
+    return _named(plain, text.strip())
+
+
+def _named(text: str, label: str) -> Card | None:
+    """By the product; where the chip is named, too ("GK208 [GeForce GT 730]"), it decides the capability: some products had several."""
+    product, chip = _by_name(text, label), _by_chip(text, label)
+    return product._replace(capability=chip.capability) if product and chip else product or chip
+
+
+def vendor_of(text: str) -> str:
+    """Whose the accelerator is, where it is known not to be NVIDIA's; else ""."""
+    lower = text.lower()
+    if "nvidia" in lower or "geforce" in lower:
+        return ""
+    return next((row.vendor for row in tables().vendors if re.search(row.pattern, lower)), "")
+
+
+def _by_chip(text: str, label: str) -> Card | None:
+    """From lspci's "GA102GL [RTX A6000]": where no table has the product, the chip tells its capability, though not what kind of card it is."""
+    found = re.match(r"(?:nvidia (?:corporation )?)?(g[fkmpvahb]\d{2}[\dxb]|tu\d{3}|ad\d{3})", text.strip().lower())
+    if not found:
+        return None
+    row = next((row for row in tables().chips if re.fullmatch(row.pattern, found[1])), None)
+    return Card(label, numbers(row.capability), "geforce" if "geforce" in text.lower() else "", "", "") if row else None
 
 
 @functools.cache
@@ -87,15 +111,15 @@ def _by_name(name: str, label: str) -> Card | None:
 _NOISE = re.compile(
     r"\b(?:nvidia|corporation|geforce|tesla|gpus?|graphics( card| device)?|cards?|accelerators?|hgx|ac|oem|vgpu|tensor core|superchip|lhr|"
     r"systems?|board|"
-    r"per|sxm\d?|pcie?|nvl\d*|hbm\d?e?|gddr\dx?|\d+ ?g(?:i?b)?|mig( .*)?|laptop|notebook|mobile|max q|server edition|workstation edition|edition|"
-    r"instances?|aws|gcp|azure|(?:ga|ad|tu|gv|gp|gm|gk)\d{3}\w*|gh100|gb1\d\d|gb20[2-9]|architecture|blackwell architecture|active|founders)\b"
+    r"per|sxm\d?|pcie?|nvl\d*|hbm\d?e?|gddr\dx?|\d+ ?g(?:i?b)?|mig( .*)?|laptop|notebook|mobile|max q|server|workstation|embedded|edition|"
+    r"instances?|aws|gcp|azure|with|design|(?:ga|ad|tu|gv|gp|gm|gk)\d{3}\w*(?= .)|gh100|gb1\d\d|gb20[2-9]|architecture|blackwell architecture|active|founders)\b"
 )
 
 
 def normal(name: str) -> str:
     """A name without makers, memory sizes, form factors and punctuation: "NVIDIA A100-SXM4-40GB" -> "a100"."""
     text = re.sub(r"\((r|tm)\)|[®™]", "", name.lower())
-    text = re.sub(r"\bdgx[- _]?(?=[abh]\d|gb\d|gh\d)", " ", text)
+    text = re.sub(r"\bdgx[- _]?(?:station[- _]?)?(?=[abh]\d|gb\d|gh\d)", " ", text)
     text = re.sub(r"[-_./,()\[\]:]+", " ", text)
     text = re.sub(r"\b(rtx|gtx|gt|titan|mx|quadro|pro)(?=\d)", r"\1 ", text)
     text = re.sub(r"\bmx (?=\d)", "mx", text)

@@ -9,6 +9,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from gpuclinic.compat.finding import Finding
+from gpuclinic.compat.gpus import vendor_of
 from gpuclinic.compat.resolve import (
     TORCH_FAMILY,
     Chosen,
@@ -168,7 +169,8 @@ def _cpu_only(context: Context, resolution: Resolution) -> Iterator[Finding]:
             continue
         values = {"package": one.label, "machine": context.machine}
         if one.build is not None and one.build.variant == "rocm":
-            yield Finding("compat.cpu_only_build.rocm", values, one.label)
+            if not any(vendor_of(name) for name in context.unknown_gpus):
+                yield Finding("compat.cpu_only_build.rocm", values, one.label)
         elif one.name == "jaxlib" and not one.variant:
             jax_gpu = any(c.name.startswith("jax-cuda") for c in resolution.chosen)
             if context.gpu_wanted and not jax_gpu:

@@ -108,6 +108,22 @@ class PciName(msgspec.Struct, frozen=True):
     name: str
 
 
+class Chip(msgspec.Struct, frozen=True):
+    """The compute capability of chips by a pattern of their code name: "gk107"."""
+
+    pattern: str
+    capability: str
+    source: str
+
+
+class Vendor(msgspec.Struct, frozen=True):
+    """An accelerator that is not NVIDIA's, by a pattern of what people call it (lower case)."""
+
+    pattern: str
+    vendor: str
+    source: str
+
+
 class Architecture(msgspec.Struct, frozen=True):
     """What drives a compute capability: the first and the last driver branch ("" where open-ended), and the module flavour it needs."""
 
@@ -176,6 +192,8 @@ class CompatTables(msgspec.Struct, frozen=True):
     branches: list[DriverBranch]
     gpus: list[Gpu]
     pci: list[PciName]
+    chips: list[Chip]
+    vendors: list[Vendor]
     architectures: list[Architecture]
     kernels: list[KernelRange]
     forward: list[Forward]
@@ -193,6 +211,8 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     "branches": DriverBranch,
     "gpus": Gpu,
     "pci": PciName,
+    "chips": Chip,
+    "vendors": Vendor,
     "architectures": Architecture,
     "kernels": KernelRange,
     "forward": Forward,
