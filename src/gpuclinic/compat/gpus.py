@@ -112,7 +112,8 @@ _NOISE = re.compile(
     r"\b(?:nvidia|corporation|geforce|tesla|gpus?|graphics( card| device)?|cards?|accelerators?|hgx|ac|oem|vgpu|tensor core|superchip|lhr|"
     r"systems?|board|"
     r"per|sxm\d?|pcie?|nvl\d*|hbm\d?e?|gddr\dx?|\d+ ?g(?:i?b)?|mig( .*)?|laptop|notebook|mobile|max q|server|workstation|embedded|edition|"
-    r"instances?|aws|gcp|azure|with|design|(?:ga|ad|tu|gv|gp|gm|gk)\d{3}\w*(?= .)|gh100|gb1\d\d|gb20[2-9]|architecture|blackwell architecture|active|founders)\b"
+    r"instances?|aws|gcp|azure|with|design|(?:ga|ad|tu|gv|gp|gm|gk)\d{3}\w*(?= .)|gh100|gb1\d\d|gb20[2-9]|"
+    r"architecture|blackwell architecture|active|founders)\b"
 )
 
 
