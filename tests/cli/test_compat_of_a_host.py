@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuclinic.cli.main import main
 from gpuclinic.model import UserError
-from made_environments import interpreter, torch, venv
+from made_environments import interpreter, put, torch, venv
 from made_snapshots import driver_server
 
 if TYPE_CHECKING:
@@ -104,3 +106,38 @@ def test_packages_for_the_machine_of_a_snapshot(server: Made, capsys: pytest.Cap
 def test_a_python_for_environments_that_have_their_own(server: Made) -> None:
     with pytest.raises(UserError, match="goes with --want"):
         main(["compat", "--host", str(server.folder), "--python", "3.12"])
+
+
+_WATCHED = """
+import sys
+told = []
+root = sys.argv[1]
+def hook(event, arguments):
+    if event in ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "socket.connect", "ctypes.dlopen"):
+        told.append((event, str(arguments[0])))
+    elif event == "import" and arguments[0].split(".")[0] in ("torch", "vllm", "numpy", "sitecustomize", "tensorflow", "jax"):
+        told.append((event, arguments[0]))
+    elif event == "open" and root in str(arguments[0]) and isinstance(arguments[2], int) and arguments[2] & 3:
+        told.append((event, str(arguments[0])))
+    elif event in ("os.remove", "os.rename", "os.mkdir", "os.chmod", "os.chown", "os.link", "os.symlink", "os.utime") and root in str(arguments[0]):
+        told.append((event, str(arguments[0])))
+sys.addaudithook(hook)
+from gpuclinic.cli.main import main
+code = main(["compat", "--host", root, "--gpu", "RTX 5090", "--driver", "570.144", "--json"])
+print(code, told, file=sys.stderr)
+"""
+
+
+def test_nothing_of_what_is_judged_is_imported_started_or_written(server: Made) -> None:
+    site = venv(server.folder / "root/opt/trap")
+    torch(site, "2.9.0+cu128", "12.8")
+    put(site / "sitecustomize.py", "raise SystemExit('ran')\n")
+    put(site / "trap.pth", "import os; os.system('touch /tmp/ran')\n")
+    put(site / "torch/__init__.py", "raise SystemExit('ran')\n")
+    before = sorted(str(path) for path in server.folder.rglob("*"))
+    told = subprocess.run(
+        [sys.executable, "-c", _WATCHED, str(server.folder)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert told.stderr.splitlines()[-1] == "2 []", told.stderr
+    assert json.loads(told.stdout)["verdict"] == "fails"
+    assert sorted(str(path) for path in server.folder.rglob("*")) == before
