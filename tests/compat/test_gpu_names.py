@@ -66,3 +66,18 @@ def test_nvidias_names_are_not_taken_for_others() -> None:
         assert not [part for part in cards_of(row.name)[1] if "not an" in part]
         answer = judge(Question(gpu=row.name))
         assert not any("not an NVIDIA" in text for text in answer.unknown), row
+
+
+def test_the_order_of_the_search_changes_no_answer() -> None:
+    """Rows that hold the first word are tried first; the first row of the table that matches must be the same."""
+    import re
+
+    from gpuclinic.compat.gpus import _by_name, normal
+
+    names = [row.name for row in tables().pci] + [name for name, _ in NAMES]
+    for name in names:
+        row = next((row for row in tables().gpus if re.fullmatch(row.pattern, normal(name))), None)
+        card = _by_name(name, "")
+        assert (row is None) == (card is None), name
+        if row is not None and card is not None:
+            assert (row.capability, row.kind, row.first_driver) == (card.cc, card.kind, card.first_driver), name

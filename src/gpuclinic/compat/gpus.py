@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuclinic.compat.versions import Numbers, capability, numbers
 from gpuclinic.knowledge.compat import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuclinic.knowledge.compat import Gpu
 
 MOST_KINDS = 32
 
@@ -27,12 +32,14 @@ class Card(NamedTuple):
         return ".".join(map(str, self.capability))
 
 
-@functools.cache
-def _patterns() -> list[tuple[re.Pattern[str], Card]]:
-    return [
-        (re.compile(row.pattern), Card("", numbers(row.capability), row.kind, row.first_driver, row.machine))
-        for row in tables().gpus
-    ]
+def _rows_for(plain: str) -> Iterator[Gpu]:
+    """The rows that can name it, those first that hold its first word as it stands: to compile all patterns takes longer than all else."""
+    first = re.match(r"[a-z]*\d*", plain)
+    word = first[0] if first else ""
+    rows = tables().gpus
+    if word:
+        yield from (row for row in rows if word in row.pattern)
+    yield from (row for row in rows if not word or word not in row.pattern)
 
 
 def cards_of(text: str) -> tuple[list[Card], list[str]]:
@@ -102,9 +109,9 @@ def _pci() -> dict[str, str]:
 @functools.lru_cache(512)
 def _by_name(name: str, label: str) -> Card | None:
     plain = normal(name)
-    for pattern, card in _patterns():
-        if pattern.fullmatch(plain):
-            return card._replace(label=label)
+    for row in _rows_for(plain):
+        if re.fullmatch(row.pattern, plain):
+            return Card(label, numbers(row.capability), row.kind, row.first_driver, row.machine)
     return None
 
 
