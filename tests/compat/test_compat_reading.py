@@ -133,3 +133,35 @@ def test_hostile_text_is_no_crash(text: str) -> None:
     assert judge(
         Question(gpu=text[:100], driver=text[:50], python=text[:20], kernel=text[:30], want=[text])
     ).verdict in ("unknown", "fails", "works")
+
+
+NGC = """\
+CUDA_VERSION=12.4.1.003
+NVIDIA_PYTORCH_VERSION=24.05
+PYTORCH_VERSION=2.4.0a0+07cecf4
+TORCH_CUDA_ARCH_LIST=5.2 6.0 6.1 7.0 7.2 7.5 8.0 8.6 8.7 9.0+PTX
+NVIDIA_REQUIRE_CUDA=cuda>=9.0
+LD_LIBRARY_PATH=/usr/local/lib/python3.10/dist-packages/torch/lib:/usr/local/cuda/compat/lib:/usr/local/nvidia/lib:/usr/local/nvidia/lib64
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "verdict", "first"),
+    [
+        ("H100", "535.161.08", "works", ""),  # by its compat package
+        ("H100", "580.95.05", "works", ""),  # the entry point leaves an older package aside
+        ("RTX 4090", "535.161.08", "works", ""),  # minor-version compatibility
+        ("RTX 4090", "470.57.02", "fails", "driver.unsupported_gpu"),
+        ("RTX 3090", "470.57.02", "fails", "driver.too_old_for_cuda"),
+        ("T4", "450.80.02", "fails", "driver.too_old_for_cuda"),
+        ("RTX 5090", "580.95.05", "fails", "compat.arch_unsupported"),
+        ("K80", "470.82.01", "fails", "compat.arch_unsupported"),
+    ],
+)
+def test_nvidias_framework_image_by_its_own_variables(gpu: str, driver: str, verdict: str, first: str) -> None:
+    answer = judge(Question(gpu=gpu, driver=driver, want=[NGC]))
+    assert (answer.verdict, answer.problems[0].id if answer.problems else "") == (verdict, first)
+    assert verdict == "fails" or answer.install is None
+    plain = NGC.replace("/usr/local/cuda/compat/lib", "/usr/local/cuda-12.4/compat")
+    if driver == "580.95.05" and gpu == "H100":
+        assert judge(Question(gpu=gpu, driver=driver, want=[plain])).problems[0].id == "compat.cuda_compat_libs"

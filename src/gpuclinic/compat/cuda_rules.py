@@ -54,6 +54,8 @@ def reach_of(context: Context) -> tuple[Reach, list[Finding]]:
     if not context.driver:
         return own, list(_without_driver(context))
     package = compat_package(context)
+    if package and _made_by_entry_point(context):
+        return _where_it_helps(context, own, package), []
     if package:
         return _with_package(context, own, package, named=True)
     if context.container_cuda and own.cuda and numbers(context.container_cuda) > numbers(own.cuda):
@@ -80,6 +82,31 @@ def compat_package(context: Context) -> str:
             release = re.search(r"cuda-(\d+\.\d+)", part)
             return release[1] if release else context.container_cuda or context.cuda or "?"
     return ""
+
+
+def _made_by_entry_point(context: Context) -> bool:
+    """Whether all compat folders are ".../compat/lib": in NVIDIA's framework images a link that the entry point makes only where it helps."""
+    parts = [
+        part for part in context.variables.get("LD_LIBRARY_PATH", "").split(":") if re.search(r"/compat(?:/|$)", part)
+    ]
+    return all(re.search(r"/cuda[^/]*/compat/lib/?$", part) for part in parts)
+
+
+def _where_it_helps(context: Context, own: Reach, package: str) -> Reach:
+    """What the driver offers in such an image: the compat package's where it can be used, else its own (minor-version compatibility)."""
+    if package == "?" or not own.cuda or numbers(package) <= numbers(own.cuda):
+        return own
+    base = _base(package, context.driver[0])
+    if not context.cards or any(card.kind != "data_centre" for card in context.cards) or base != "works":
+        certain = (
+            base == "fails"
+            or any(card.kind == "geforce" for card in context.cards)
+            or numbers(package)[:1] == numbers(own.cuda)[:1]
+        )
+        return own if certain else _unsure(own)
+    row = cuda_row(package)
+    lifted = numbers(row.toolkit_driver) if row is not None and row.toolkit_driver else own.driver
+    return Reach(package, max(lifted, own.driver), lifted=True)
 
 
 def _with_package(context: Context, own: Reach, package: str, *, named: bool) -> tuple[Reach, list[Finding]]:

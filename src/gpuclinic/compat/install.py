@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuclinic.compat.judge import Judged, decide
-from gpuclinic.compat.resolve import TORCH_FAMILY, Chosen, builds_of, pins_of, requirement, wheels_of
+from gpuclinic.compat.resolve import TORCH_FAMILY, Chosen, builds_of, of_ones_own, pins_of, requirement, wheels_of
 from gpuclinic.compat.versions import numbers, satisfies, version
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def line_that_works(question: Question, judged: Judged) -> str | None:
     names = [one for one in judged.resolution.chosen if one.wanted is not None and _known(one)]
     if not names or len(names) > 12:
         return None
+    if judged.verdict == "works" and any(of_ones_own(one) for one in names):
+        return None  # no index has it
     if judged.verdict == "works":
         return _line([_as_asked(one) for one in names])
     if judged.verdict == "unknown" or any(f.text.startswith(_HOPELESS) for f in judged.problems):

@@ -84,6 +84,8 @@ def _never_heard_of(one: Chosen, rows: list[Wheel], context: Context) -> bool:
     parsed, first, last = version(one.release), version(rows[0].version), version(rows[-1].version)
     if parsed is None or first is None or last is None:
         return True
+    if one.build is not None and parsed.is_prerelease:
+        return False  # an image's own build, of which the image tells
     if parsed > last:  # a row of builds that ends at a version knows all before it
         return one.build is None or "<" not in one.build.versions
     told_all = len(rows) >= _ENOUGH_VERSIONS and bool(builds_of(one.name)) and not one.variant

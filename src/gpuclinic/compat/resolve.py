@@ -344,7 +344,10 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
     if one.name in ("torchvision", "torchaudio"):
         return
     rows = [b for b in builds_of(one.name) if not one.release or satisfies(one.release, b.versions)]
-    if _of_ones_own(one):
+    if of_ones_own(one) and (told := _told_by_image(one, context)) is not None:
+        one.build = told
+        return
+    if of_ones_own(one):
         one.missing = "unknown.build"
         return
     machine = one.wanted.machine if one.wanted and one.wanted.machine else context.machine
@@ -362,11 +365,22 @@ def _build(one: Chosen, context: Context, chosen: dict[str, Chosen]) -> None:
         one.missing = "missing.build" if _never_made(one, rows, machine) else "unknown.build"
 
 
-def _of_ones_own(one: Chosen) -> bool:
+def of_ones_own(one: Chosen) -> bool:
     """A torch with a local version that no index has: somebody built it, and nothing tells with what."""
     local = one.wanted.local if one.wanted is not None else ""
     parsed = version(one.release)
     return one.name == "torch" and not one.variant and bool(local or (parsed is not None and parsed.is_prerelease))
+
+
+def _told_by_image(one: Chosen, context: Context) -> Build | None:
+    """What NVIDIA's framework images say of the torch that was built in them: CUDA_VERSION and TORCH_CUDA_ARCH_LIST."""
+    listed = re.findall(r"(\d{1,2}\.\d[a-z]?)(\+PTX)?", context.variables.get("TORCH_CUDA_ARCH_LIST", ""))
+    if not listed or not context.container_cuda or "NVIDIA_PYTORCH_VERSION" not in context.variables:
+        return None
+    return Build(
+        "torch", f"=={one.release}", "", context.machine, context.machine, context.container_cuda, " ".join(arch for arch, _ in listed),
+        " ".join(arch for arch, ptx in listed if ptx) or "none", "", "", "own", "", "", "", "", "", "the image's own variables",
+    )  # fmt: skip
 
 
 def _never_made(one: Chosen, rows: list[Build], machine: str) -> bool:
