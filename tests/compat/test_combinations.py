@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_the_line_to_install_works_by_the_same_rules(row: dict) -> None:
     line = judge(asked(row)).install
     if line is None:
         return
-    wants = [word.strip("'") for word in line.removeprefix("pip install ").split(" --extra-index-url")[0].split(" ")]
+    words = re.split(r" (?:--extra-index-url|-f) ", line.removeprefix("pip install "))[0]
+    wants = [word.strip("'") for word in words.split(" ")]
     question = asked({**row, "want": wants})
     assert judge(question).verdict == "works", line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import msgspec
 from gpuclinic.compat.judge import Judged, decide
 from gpuclinic.compat.resolve import TORCH_FAMILY, Chosen, builds_of, of_ones_own, pins_of, requirement, wheels_of
 from gpuclinic.compat.versions import numbers, satisfies, version
+from gpuclinic.knowledge.compat import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from gpuclinic.compat.question import Question
     from gpuclinic.knowledge.compat import Build
 
-MOST_TRIES = 60
+MOST_TRIES = 40
 INDEX = "https://download.pytorch.org/whl/"
+JAX_FILES = "https://storage.googleapis.com/jax-releases/jax_cuda_releases.html"
 _HOPELESS = ("driver.unsupported_gpu", "driver.kernel_mismatch", "compat.cuda_compat_libs")
 
 
@@ -69,10 +72,24 @@ def _candidates(names: list[Chosen], judged: Judged) -> Iterator[list[str]]:
     if len(names) == 2 and {one.name for one in names} == {"onnxruntime", "onnxruntime-gpu"}:
         names = others = [one for one in names if one.name == "onnxruntime-gpu"]
         yield [_as_asked(names[0])]
+    for one in names:
+        for sibling in _sibling_wheels(one, judged.context.python):
+            yield [sibling if other is one else _as_asked(other) for other in names]
     if torch is not None and any(one.name in TORCH_FAMILY for one in names):
         yield from _with_torch(torch, family, others, judged)
     elif names:
         yield from _without_torch(names, judged)
+
+
+def _sibling_wheels(one: Chosen, python: str) -> list[str]:
+    """Wheels that projects publish beside one that is named: the other C++ ABI, the Python that is there."""
+    raw = one.wanted.raw if one.wanted is not None and one.wanted.wheel else ""
+    if "cxx11abi" not in raw:
+        return []
+    tag = "cp" + python.replace(".", "") if python and not python.endswith("t") else ""
+    mine = re.sub(r"-cp\d+-cp\d+-", f"-{tag}-{tag}-", raw) if tag else raw
+    other = re.sub(r"cxx11abi(TRUE|FALSE)", lambda m: "cxx11abi" + {"TRUE": "FALSE", "FALSE": "TRUE"}[m[1]], mine)
+    return [text for text in (mine, other) if text != raw]
 
 
 def _with_torch(torch: Chosen, family: list[Chosen], others: list[Chosen], judged: Judged) -> Iterator[list[str]]:
@@ -133,7 +150,8 @@ def _near(name: str, release: str) -> list[str]:
     same = [v for v in every if version(v) == parsed]
     before, after = _thinned(earlier[::-1]), _thinned(later)
     mixed = [v for pair in zip_longest(before, after) for v in pair if v is not None]
-    return [*same, *mixed]
+    held = set(mixed)
+    return [*same, *mixed, *[v for v in earlier[::-1] if v not in held], *[v for v in later if v not in held]]
 
 
 def _thinned(releases: list[str]) -> list[str]:
@@ -154,15 +172,39 @@ def _without_torch(names: list[Chosen], judged: Judged) -> Iterator[list[str]]:
     movable = sorted(names, key=lambda one: one.label not in fault)
     for one in movable[:2]:
         rest = [_as_asked(other) for other in names if other is not one]
-        for name in ("jax",) if one.name == "jaxlib" else (one.name,):
-            for release in _near(name, one.release)[:25]:
+        if one.name == "jaxlib" and one.variant:
+            for row in builds_of("jaxlib"):
+                if row.variant not in ("", one.variant) and satisfies(one.release, row.versions):
+                    yield [*rest, f"jaxlib=={one.release}+{row.variant}"]
+        for name in _names_for(one, judged):
+            for release in _near(name, one.release)[: 25 if name == one.name else 8]:
                 for extra in _extras_of(name, release, one):
                     yield [*rest, f"{name}{extra}=={release}"]
 
 
+def _names_for(one: Chosen, judged: Judged) -> list[str]:
+    """The names under which a package is published: cupy has one for each CUDA, of which the nearest to the toolkit or the driver comes first."""
+    if one.name == "jaxlib":
+        return ["jax"]
+    if not one.name.startswith("cupy-cuda"):
+        return [one.name]
+    there = numbers(judged.context.cuda or judged.context.driver_cuda)
+    rows = {
+        row.package: numbers(row.cuda)
+        for row in tables().builds
+        if row.package.startswith("cupy-cuda") and wheels_of(row.package)
+    }
+    return sorted(
+        rows,
+        key=lambda name: (name != one.name, rows[name] > there, rows[name][:1] != there[:1], [-n for n in rows[name]]),
+    )
+
+
 def _extras_of(name: str, release: str, one: Chosen) -> list[str]:
     if name == "jax":
-        return ["[cuda13]", "[cuda12]"] if satisfies(release, ">=0.7") else ["[cuda12]"]
+        if satisfies(release, ">=0.7"):
+            return ["[cuda13]", "[cuda12]"]
+        return ["[cuda12]"] if satisfies(release, ">=0.4.26") else ["[cuda12_pip]", "[cuda11_pip]"]
     if name == "tensorflow" and satisfies(release, ">=2.14"):
         return ["[and-cuda]"]
     if name == "onnxruntime-gpu" and satisfies(release, ">=1.21"):
@@ -177,6 +219,10 @@ def _line(wants: list[str]) -> str:
         tag = text.rpartition("+")[2] if "+" in text and "==" in text else ""
         if tag.startswith(("cu", "cpu")) and text.startswith(TORCH_FAMILY) and (tag == "cpu" or tag[2:].isdigit()):
             index = f" --extra-index-url {INDEX}{tag}"
+        elif text.startswith(("jax[cuda11_pip]", "jax[cuda12_pip]")) or (
+            text.startswith("jaxlib==") and tag.startswith("cuda")
+        ):
+            index = f" -f {JAX_FILES}"
     return "pip install " + " ".join(_quoted(text) for text in wants) + index
 
 
