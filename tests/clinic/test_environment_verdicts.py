@@ -263,6 +263,31 @@ def test_packages_of_the_distribution(server: Made) -> None:
     assert told == {"libcudnn9-cuda-12": "9.1.0.70-1", "cuda-compat-12-6": "560.35.05-0ubuntu1"}
 
 
+def test_packages_of_an_rpm_distribution(server: Made) -> None:
+    root = root_of(server)
+    (root / "var/lib/rpm").mkdir(parents=True)
+    put(
+        server.folder / "commands/rpm-qa.txt",
+        "bash-5.1.8-9.el9.x86_64\ncuda-toolkit-12-6-12.6.3-1.x86_64\nlibcudnn9-cuda-12-9.5.1.17-1.x86_64\ncuda-compat-12-6-560.35.05-1.el9.x86_64\n",
+    )
+    put(root / "usr/lib64/libcudnn.so.9.5.1")
+    server.link("usr/lib64/libcudnn.so.9", "libcudnn.so.9.5.1")
+    put(root / "usr/lib64/libnccl.so.2.23.4")
+    server.link("usr/lib64/libnccl.so.2", "libnccl.so.2.23.4")
+    answer = list_environments(server.host(), Rules(), "en")
+    told = {f.key: f.fields["version"] for f in answer.facts if f.kind == "toolkit"}
+    assert told == {
+        "cuda-toolkit-12-6": "12.6.3-1", "libcudnn9-cuda-12": "9.5.1.17-1", "cuda-compat-12-6": "560.35.05-1.el9",
+        "cudnn /usr/lib64 9.5.1": "9.5.1", "nccl /usr/lib64 2.23.4": "2.23.4",
+    }  # fmt: skip
+
+
+def test_rpm_that_cannot_be_asked_is_a_gap(server: Made) -> None:
+    (root_of(server) / "var/lib/rpm").mkdir(parents=True)
+    answer = list_environments(server.host(), Rules(), "en")
+    assert any("rpm -qa" in gap.why for gap in answer.gaps)
+
+
 def test_the_list_of_a_host_with_a_verdict_each(server: Made) -> None:
     torch(venv(root_of(server) / "home/alice/x/y/.venv"), "2.9.0+cu130", "13.0")
     torch(venv(root_of(server) / "opt/good"), "2.5.1+cu124", "12.4")

@@ -60,14 +60,37 @@ def toolkits(host: Asked, seen: Seen) -> None:
                         {"what": what, "path": shown(path), "version": version},
                         shown(path),
                     )
+    _libraries_without_headers(host, seen)
     _compat(host, seen, chosen)
 
 
+def _libraries_without_headers(host: Asked, seen: Seen) -> None:
+    """cuDNN and NCCL whose packages brought no header, as those of RPM distributions: the links of the libraries tell the version."""
+    for what in ("cudnn", "nccl"):
+        if any(f.fields.get("what") == what for f in seen.facts):
+            continue
+        for folder in _SYSTEM:
+            for path, target in host.links(f"{folder}/lib{what}.so.*").items():
+                library = libraries.library_of(target)
+                if library is not None and library[1] and "." in library[1]:
+                    key = f"{what} {shown(folder)} {library[1]}"
+                    if not any(f.key == key for f in seen.facts):
+                        seen.fact(
+                            "toolkit", key, {"what": what, "path": shown(path), "version": library[1]}, shown(path)
+                        )
+
+
 def packages(host: Asked, seen: Seen) -> None:
-    """Facts `toolkit` of the distribution's packages of CUDA, cuDNN, NCCL and forward compatibility."""
-    status = host.file("/var/lib/dpkg/status", 16 << 20)
-    for name, version in libraries.parse_installed(status.text) if status.ok else ():
-        seen.fact("toolkit", name, {"what": "package", "path": name, "version": version}, "/var/lib/dpkg/status")
+    """Facts `toolkit` of the distribution's packages of CUDA, cuDNN, NCCL and forward compatibility: dpkg's, else what `rpm -qa` says."""
+    status, source = host.file("/var/lib/dpkg/status", 16 << 20), "/var/lib/dpkg/status"
+    found = libraries.parse_installed(status.text) if status.ok else []
+    if not status.ok and (host.stat("/var/lib/rpm").ok or host.stat("/usr/lib/sysimage/rpm").ok):
+        answer, source = host.command("rpm", "-qa", deadline=5.0), "rpm -qa"
+        found = libraries.parse_rpms(answer.text) if answer.ok else []
+        if not answer.ok:
+            seen.gaps.append(Gap(LOOK, f"rpm -qa: {answer.why}"))
+    for name, version in found:
+        seen.fact("toolkit", name, {"what": "package", "path": name, "version": version}, source)
 
 
 def _final(path: str, links: dict[str, str]) -> str:

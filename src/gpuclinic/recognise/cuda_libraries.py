@@ -118,6 +118,17 @@ def parse_installed(text: str) -> list[tuple[str, str]]:
     return [(found["name"], found["version"]) for found in _CUDA_PACKAGE.finditer(text)][:200]
 
 
+_CUDA_RPM = re.compile(
+    r"^(?P<name>(?:cuda-(?:toolkit|runtime|compat)|libcudnn|libnccl|cudnn|nccl)[\w.+-]*?)-(?P<version>\d[^-\n]{0,60}-[^-\n]{1,60})\.(?:x86_64|aarch64|noarch|sbsa)$",
+    re.MULTILINE,
+)
+
+
+def parse_rpms(text: str) -> list[tuple[str, str]]:
+    """Name and version of CUDA's packages in what `rpm -qa` prints."""
+    return [(found["name"], found["version"]) for found in _CUDA_RPM.finditer(text)][:200]
+
+
 def library_folders(conf: dict[str, str]) -> list[tuple[str, str]]:
     """Folders that ld.so.conf and the files of ld.so.conf.d name, in their order, each with the file that names it."""
     out: list[tuple[str, str]] = []
