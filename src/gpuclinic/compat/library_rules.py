@@ -208,6 +208,8 @@ def _family(torch: Chosen, resolution: Resolution) -> Iterator[Finding]:
             if one.cuda == "none":
                 yield Finding("compat.cpu_only_build.family", values, one.label)
             continue
+        if one.name == "torchaudio" and numbers(one.release) < (2,):
+            continue  # it did not look before 2.0
         if numbers(one.cuda)[:1] != numbers(torch.cuda)[:1]:
             yield Finding("compat.framework_cuda.family", values, one.label)
         elif one.name == "torchaudio" and two(one.cuda) != two(torch.cuda) and numbers(one.release) < (2, 9):

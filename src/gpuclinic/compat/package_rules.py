@@ -75,12 +75,8 @@ def _exists(one: Chosen, context: Context) -> Iterator[Finding]:
         yield Finding("unknown.version", values, one.label)
 
 
-_ENOUGH_VERSIONS = 20
-"""Of a package with fewer in the table the index has source releases beside them, which no wheel tells of."""
-
-
 def _never_heard_of(one: Chosen, rows: list[Wheel], context: Context) -> bool:
-    """Whether a version is newer than the tables, or lies among those that the index has and is none of them."""
+    """Whether a version is newer than the tables; of torch and its kin, whose releases are never deleted, also whether the index has it."""
     parsed, first, last = version(one.release), version(rows[0].version), version(rows[-1].version)
     if parsed is None or first is None or last is None:
         return True
@@ -88,8 +84,7 @@ def _never_heard_of(one: Chosen, rows: list[Wheel], context: Context) -> bool:
         return False  # an image's own build, of which the image tells
     if parsed > last:  # a row of builds that ends at a version knows all before it
         return one.build is None or "<" not in one.build.versions
-    told_all = len(rows) >= _ENOUGH_VERSIONS and bool(builds_of(one.name)) and not one.variant
-    return told_all and parsed > first and not context.installed
+    return one.name in TORCH_FAMILY and not one.variant and parsed > first and not context.installed
 
 
 def _machine_has(one: Chosen, context: Context) -> bool:
@@ -164,8 +159,9 @@ def _cpu_only(context: Context, resolution: Resolution) -> Iterator[Finding]:
     cpu, gpu = resolution.get("onnxruntime"), resolution.get("onnxruntime-gpu")
     if cpu is not None and gpu is not None:
         yield Finding("compat.cpu_only_build.both", {"package": cpu.label, "other": gpu.label}, cpu.label)
+    on_gpu = any(numbers(one.cuda) for one in resolution.chosen)
     for one in resolution.chosen:
-        if one is cpu and gpu is not None:
+        if (one is cpu and gpu is not None) or (on_gpu and _for_cpus_by_name(one)):
             continue
         if one.cuda != "none" and not (one.build is not None and one.build.variant == "rocm"):
             continue
@@ -197,6 +193,12 @@ def _cpu_only(context: Context, resolution: Resolution) -> Iterator[Finding]:
         and not any(c.name.startswith("jax-cuda") or c.name == "jaxlib" for c in resolution.chosen)
     ):
         yield Finding("compat.cpu_only_build.jax", {"package": jax.label, "machine": context.machine}, jax.label)
+
+
+def _for_cpus_by_name(one: Chosen) -> bool:
+    """Whether no build of a package has CUDA, as of onnxruntime and tensorflow-cpu: beside software for GPUs it is meant so."""
+    rows = builds_of(one.name)
+    return bool(rows) and all(row.cuda == "none" for row in rows)
 
 
 _ABOUT = [
