@@ -55,6 +55,9 @@ SIDES = [
     ("torch==2.10.0", {"gpu": "GH200", "driver": "580.95.05"}, "fails", "compat.cpu_only_build"),
     ("torch==2.11.0", {"gpu": "GH200", "driver": "580.95.05"}, "works", ""),
     ("torch==2.10.0", {"gpu": "H100", "driver": "580.95.05", "machine": "aarch64"}, "fails", "compat.cpu_only_build"),
+    ("torch==2.9.1+cu130", {"gpu": "NVIDIA Thor", "driver": "580.00", "python": "3.12"}, "works", ""),
+    ("torch==2.9.1+cu130", {"gpu": "Jetson AGX Orin", "driver": "540.4.0"}, "unknown", ""),
+    ("torch==2.9.1+cu129", {"gpu": "GB200", "driver": "580.95.05"}, "works", ""),
     # wheels of a Python, of a glibc
     ("torch==2.5.1", {"python": "3.13"}, "works", ""),
     ("torch==2.4.1", {"python": "3.13"}, "fails", "compat.python"),

@@ -71,7 +71,7 @@ def _build(one: Chosen, card: Card, context: Context, reach: Reach, torch: Chose
     if build.lowest and card.capability < numbers(build.lowest):
         yield Finding("compat.arch_unsupported.lowest", values, one.label, build.source)
         return
-    if card.kind == "jetson" and build.cuda not in ("torch", "jit"):
+    if card.kind == "jetson" and build.cuda not in ("torch", "jit") and card.cc not in build.sass.split():
         yield Finding("unknown.jetson", values, one.label)
         return
     if build.needs == "nvrtc" and context.cuda:

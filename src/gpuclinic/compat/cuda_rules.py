@@ -156,8 +156,8 @@ def _base(package: str, branch: int) -> str:
 
 def judge_cuda(context: Context, resolution: Resolution, reach: Reach) -> Iterator[Finding]:
     """Each CUDA release in use against what the driver offers."""
-    if not context.driver:
-        return
+    if not context.driver or (context.cards and all(card.kind == "jetson" for card in context.cards)):
+        return  # the drivers of JetPack are numbered otherwise
     seen: set[str] = set()
     for one in resolution.chosen:
         release = one.cuda
