@@ -82,6 +82,9 @@ SIDES = [
     (["torch==2.6.0", "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiTRUE-cp310-cp310-linux_x86_64.whl"], {}, "fails", "compat.abi"),
     (["torch==2.6.0", "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiFALSE-cp310-cp310-linux_x86_64.whl"], {}, "works", ""),
     (["torch==2.4.0+cu124", "tensorflow[and-cuda]==2.15.0"], {"python": "3.11"}, "fails", "compat.cudnn"),
+    (["torch==2.1.2+cu121", "apex==0.1"], {"cuda": "12.2"}, "fails", "compat.framework_cuda"),
+    (["torch==2.1.2+cu121", "apex==0.1"], {"cuda": "12.1"}, "works", ""),
+    (["torch==2.1.2+cu121", "deepspeed==0.14.0"], {"cuda": "12.2"}, "works", ""),
     # search paths
     ("torch==2.5.1", {"env": ["LD_LIBRARY_PATH=/usr/local/cuda-12.1/lib64"]}, "fails", "compat.framework_cuda"),
     ("torch==2.5.1", {"env": ["LD_LIBRARY_PATH=/usr/local/cuda-11.8/lib64"]}, "works", ""),

@@ -27,7 +27,8 @@ class Build(msgspec.Struct, frozen=True):
     sass, ptx: compute capabilities, "" where not known, "none" where there is none. lowest, highest: the package's own bounds.
     libraries: "own" (bundled or pinned wheels), "system", or "torch" (what torch brings).
     toolkit, cudnn: specifiers of what a system's toolkit and cuDNN must satisfy; of torch, the cuDNN that it brings.
-    with_cuda: specifier of torch's CUDA. jit: CUDA of a bundled ptxas. needs: "source" where it is compiled on the spot, "nvrtc" where at run time.
+    with_cuda: specifier of torch's CUDA. jit: CUDA of a bundled ptxas. needs: "source" where it is compiled on the spot ("exact": by that very
+    CUDA release), "nvrtc" where at run time, "glibc=2.32" or "glibc[torch>=2.7]=2.32" of prebuilt wheels whose tag does not say it.
     """
 
     package: str
