@@ -167,7 +167,12 @@ def _compiled_here(one: Chosen, context: Context, resolution: Resolution) -> Ite
     }
     if torch is not None and numbers(torch.cuda) and numbers(torch.cuda)[0] != numbers(context.cuda)[0]:
         yield Finding("compat.framework_cuda.nvcc", values, one.label, one.build.source)
-    elif torch is not None and "exact" in one.build.needs and numbers(torch.cuda) and two(torch.cuda) != two(context.cuda):
+    elif (
+        torch is not None
+        and "exact" in one.build.needs
+        and numbers(torch.cuda)
+        and two(torch.cuda) != two(context.cuda)
+    ):
         yield Finding("compat.framework_cuda.nvcc_exact", values, one.label, one.build.source)
     elif one.build.toolkit and not satisfies(context.cuda, one.build.toolkit):
         yield Finding("compat.framework_cuda.toolkit", {**values, "cuda": context.cuda}, one.label, one.build.source)
