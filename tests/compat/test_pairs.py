@@ -85,6 +85,9 @@ SIDES = [
     (["torch==2.1.2+cu121", "apex==0.1"], {"cuda": "12.2"}, "fails", "compat.framework_cuda"),
     (["torch==2.1.2+cu121", "apex==0.1"], {"cuda": "12.1"}, "works", ""),
     (["torch==2.1.2+cu121", "deepspeed==0.14.0"], {"cuda": "12.2"}, "works", ""),
+    # the cuDNN that torch brings has dropped what its own code still knows
+    ("torch==2.3.1+cu118", {"gpu": "Tesla K80", "driver": "470.256.02"}, "works", ""),
+    ("torch==2.5.1+cu118", {"gpu": "Tesla K80", "driver": "470.256.02"}, "fails", "compat.cudnn"),
     # search paths
     ("torch==2.5.1", {"env": ["LD_LIBRARY_PATH=/usr/local/cuda-12.1/lib64"]}, "fails", "compat.framework_cuda"),
     ("torch==2.5.1", {"env": ["LD_LIBRARY_PATH=/usr/local/cuda-11.8/lib64"]}, "works", ""),

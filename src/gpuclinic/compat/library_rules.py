@@ -23,6 +23,8 @@ def judge_libraries(context: Context, resolution: Resolution) -> Iterator[Findin
         yield from _system(one, context, resolution)
         yield from _with_torch(one, context, resolution)
         yield from _compiled_here(one, context, resolution)
+        if one.name == "torch" and numbers(one.cuda):
+            yield from _cudnn_arch(_bundled_cudnn(one, resolution), context)
     yield from _one_major(context, resolution)
     yield from _search_path(context, resolution)
     if not resolution.chosen:
@@ -115,7 +117,7 @@ def _torch_brings(toolkit: str, asked: str, resolution: Resolution) -> bool:
 
 
 def _cudnn_arch(cudnn: str, context: Context) -> Iterator[Finding]:
-    row = next((r for r in tables().cudnn if satisfies(cudnn, r.versions)), None)
+    row = next((r for r in tables().cudnn if cudnn and satisfies(cudnn, r.versions)), None)
     for card in context.cards:
         if row is not None and row.lowest and card.capability < numbers(row.lowest):
             yield Finding(
