@@ -3,7 +3,8 @@
 The rows of this folder were written and committed before the rules first saw them. First runs:
 combinations.jsonl 250 of 265, 3 false "works" (a cuDNN put before the bundled one, twice, and a driver that does not build on 6.15),
 12 others, of which 9 are NOT_GIVEN below; combinations-second.jsonl 55 of 60, 1 false "works" (bitsandbytes without a library for CUDA 11.6);
-combinations-third.jsonl 45 of 50, 1 false "works" (ctranslate2 beside a torch with another cuDNN).
+combinations-third.jsonl 45 of 50, 1 false "works" (ctranslate2 beside a torch with another cuDNN); combinations-fourth.jsonl
+30 of 32, 2 false "works" (an older CUDA 11 in LD_LIBRARY_PATH, twice).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from gpuclinic.compat import Answer, Question, judge
 
 HERE = Path(__file__).parent
-OURS = ("combinations.jsonl", "combinations-second.jsonl", "combinations-third.jsonl")
+OURS = ("combinations.jsonl", "combinations-second.jsonl", "combinations-third.jsonl", "combinations-fourth.jsonl")
 SHARED = Path(os.environ.get("GPUCLINIC_SHARED", Path(__file__).parents[3] / "shared")) / "cases-compat.jsonl"
 
 # These rows call it unknown when the GPU or the driver is left out. The contract lets anything be left out and then judges by what is given

@@ -272,7 +272,9 @@ def _shadow(one: Chosen, path: str, toolkit: str, context: Context, resolution: 
         "bundled": _bundled_cudnn(one, resolution),
     }
     theirs = numbers(toolkit)
-    if mine and theirs and mine[0] == theirs[0] == 12 and theirs < mine:
+    # of CUDA 11, torch 1.13 is the first that asks for symbols of the minor release that it was built with
+    strict = mine[:1] >= (12,) or (one.name == "torch" and numbers(one.release) >= (1, 13))
+    if mine and theirs and strict and mine[0] == theirs[0] and theirs < mine:
         yield Finding("compat.framework_cuda.shadowed", values, one.label)
     bundled = numbers(values["bundled"])
     found = numbers(context.cudnn)
