@@ -197,3 +197,12 @@ def test_the_tables_are_well_formed() -> None:
         assert len(set(rows)) == len(rows)
     assert is_secret("DB_PASSWORD", "x")
     assert not is_secret("DB_PASSWORD", "***")
+
+
+def test_every_expression_compiles() -> None:
+    """They are compiled when they are first used, so that a broken one would show only then."""
+    from gpuclinic.recognise import secrets
+
+    for _, pattern, _ in secrets._RULES:
+        for one in [pattern] if isinstance(pattern, secrets._Pattern) else [pattern._head, pattern._value]:
+            assert one.compiled.pattern

@@ -81,6 +81,22 @@ def _quotes_kept(found: re.Match[str]) -> str:
     return found[0] if is_empty(found[2]) or counted else found[1] + _hidden(found[2])
 
 
+class _Pattern:
+    """An expression that is compiled when it is first used: most answers hold nothing that any of these could match."""
+
+    def __init__(self, expression: str, flags: int = 0) -> None:
+        self._expression, self._flags = expression, flags
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str]:
+        """The expression, ready."""
+        return re.compile(self._expression, self._flags)
+
+    def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
+        """The text with what matches replaced."""
+        return self.compiled.sub(replacement, text)
+
+
 class _Named:
     """Hides the value behind a name that tells of a secret; what stands in the value of another name is searched, too.
 
@@ -88,18 +104,18 @@ class _Named:
     """
 
     def __init__(self, head: str, value: str = _VALUE, *, argument: bool = False) -> None:
-        self._head = re.compile(head)
-        self._value = re.compile(value)
+        self._head, self._value = _Pattern(head), _Pattern(value)
         self._argument = argument
 
     def sub(self, _: object, text: str) -> str:
         """The text with the values hidden."""
+        head_of, value_of = self._head.compiled, self._value.compiled
         pieces: list[str] = []
         at = end = 0
-        while found := self._head.search(text, at):
+        while found := head_of.search(text, at):
             at = found.end()
             kind = kind_of(found[1])
-            value = self._value.match(text, at) if kind and (self._argument or kind != "perhaps") else None
+            value = value_of.match(text, at) if kind and (self._argument or kind != "perhaps") else None
             if value is not None and is_secret(found[1], value[0], argument=self._argument):
                 pieces += [text[end:at], _hidden(value[0])]
                 at = end = value.end()
@@ -108,17 +124,17 @@ class _Named:
         return "".join(pieces) + text[end:] if pieces else text
 
 
-_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[re.Match[str]], str]], ...] = (
+_RULES: tuple[tuple[tuple[str, ...], _Pattern | _Named, str | Callable[[re.Match[str]], str]], ...] = (
     (
         ("private key", "static key"),
-        re.compile(
+        _Pattern(
             r"(-----BEGIN [A-Za-z0-9 ]{0,30}(?:PRIVATE KEY(?: BLOCK)?|Static key V1)-----).*?"
             r"(?:(-----END [A-Za-z0-9 ]{0,30}(?:KEY(?: BLOCK)?|key V1)-----)|\Z)",
             re.DOTALL,
         ),
         rf"\1{HIDDEN}\2",
     ),
-    (("eyj",), re.compile(r"\beyJ[\w-]{8,2000}\.[\w-]{8,4000}(?:\.[\w-]{0,2000})?"), HIDDEN),
+    (("eyj",), _Pattern(r"\beyJ[\w-]{8,2000}\.[\w-]{8,4000}(?:\.[\w-]{0,2000})?"), HIDDEN),
     (
         (
             "hf_",
@@ -167,22 +183,22 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
             "age-secret",
             "sg.",
         ),
-        re.compile(rf"\b(?:{_SHORT_PREFIXES})"),
+        _Pattern(rf"\b(?:{_SHORT_PREFIXES})"),
         HIDDEN,
     ),
     (
         ("://",),
-        re.compile(  # up to the last @ before the next URL: passwords hold @ and /, too, but what begins as a port is one
+        _Pattern(  # up to the last @ before the next URL: passwords hold @ and /, too, but what begins as a port is one
             r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,100}):(?!\d{1,5}(?:[/?#\s\"',;)\]}]|\Z))"
             r"(?:(?!://)[^\s\"'<>]){1,2000}@(?!sha\d{3}:)",
             re.IGNORECASE,
         ),
         rf"\1:{HIDDEN}@",
     ),
-    (("://",), re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[\w.~+%-]{16,200}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
+    (("://",), _Pattern(r"(\b[a-z][a-z0-9+.-]{1,20}://)[\w.~+%-]{16,200}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
     (
         ("authorization", "x-api-key", "x-auth-token"),
-        re.compile(
+        _Pattern(
             r"((?:authorization|proxy-authorization|x-api-key|x-auth-token)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?:(bearer|basic|token|digest)\s+)?[^\s\"',]{4,2000}",
             re.IGNORECASE,
         ),
@@ -190,12 +206,12 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
     ),
     (
         ("bearer",),
-        re.compile(r"\b(bearer\s+)(?=[\w.~+/-]{0,400}\d)[\w.~+/-]{16,4000}=*", re.IGNORECASE),
+        _Pattern(r"\b(bearer\s+)(?=[\w.~+/-]{0,400}\d)[\w.~+/-]{16,4000}=*", re.IGNORECASE),
         rf"\1{HIDDEN}",
     ),
     (
         ("token=", "sig=", "signature=", "secret=", "password=", "key=", "credential=", "code="),
-        re.compile(
+        _Pattern(
             r"([?&](?:[\w-]{0,30}(?:token|sig|signature|secret|password|key|credential|code))=)[^&\s\"'#]{4,1000}",
             re.IGNORECASE,
         ),
@@ -203,12 +219,12 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
     ),
     (
         ("hook", "/services/"),
-        re.compile(r"(https?://[^\s\"']{1,150}/(?:hooks?|services|webhooks?|webhookb2)/)[\w/-]{16,200}"),
+        _Pattern(r"(https?://[^\s\"']{1,150}/(?:hooks?|services|webhooks?|webhookb2)/)[\w/-]{16,200}"),
         rf"\1{HIDDEN}",
     ),
     (
         ("pass", "pwd", "secret", "credential", "key", "token"),
-        re.compile(
+        _Pattern(
             rf"((?<![a-z]){_NAMED}(?:[-_][a-z0-9]{{1,20}})?[\"']?\s{{0,3}}(?:=|:|=>)\s{{0,3}})"
             rf"(?!\s|=|\*\*\*)({_QUOTED}|{_PLAIN}{{3,8000}})",
             re.IGNORECASE,
@@ -241,7 +257,7 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
     ),
     (
         (" -p", '"-p', "'-p"),
-        re.compile(
+        _Pattern(
             r"((?<![\w-])-p)(?=[^\s\"',/=]{0,200}[a-z])(?=[^\s\"',/=]{0,200}[A-Z])(?=[^\s\"',/=]{0,200}\d)[^\s\"',/=]{6,200}(?![\w/=])"
         ),
         rf"\1{HIDDEN}",
@@ -260,7 +276,7 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
     # names before a blank, each at the beginning of its line: redis, LDAP, SNMP, netrc
     (
         ("pass", "auth", "bindpw", "rootpw", "community"),
-        re.compile(
+        _Pattern(
             r"(?m)(^[ \t]{0,8}(?:requirepass|masterauth|bindpw|rootpw|rocommunity6?|rwcommunity6?|"
             r"machine\s\S{1,200}\s{1,4}login\s\S{1,200}\s{1,4}password|"
             r"password_pbkdf2\s\S{1,100}|auth-pass|vnc_password)[ \t]{1,20})(?!\*\*\*)[^\s=:][^\s]{0,400}"
@@ -269,26 +285,26 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
     ),
     (
         ("$1$", "$2", "$5$", "$6$", "$7$", "y$", "$apr1$", "$sha1$", "$argon2", "$scrypt$"),
-        re.compile(r"\$(?:1|2[abxy]?|5|6|7|g?y|apr1|sha1|argon2(?:i|d|id)|scrypt)\$[^\s:\"',;]{8,400}"),
+        _Pattern(r"\$(?:1|2[abxy]?|5|6|7|g?y|apr1|sha1|argon2(?:i|d|id)|scrypt)\$[^\s:\"',;]{8,400}"),
         HIDDEN,
     ),
-    (("@tcp(", "@unix("), re.compile(r"(\b[\w.-]{1,60}):[^\s@]{1,200}@(?=(?:tcp|unix)\()"), rf"\1:{HIDDEN}@"),
-    (("iscsi:",), re.compile(r"(\biscsi:[^\s:@]{1,100}):[^\s@]{1,400}@"), rf"\1:{HIDDEN}@"),
-    (("/bot",), re.compile(r"(/bot\d{5,20}:)[\w-]{20,100}"), rf"\1{HIDDEN}"),
+    (("@tcp(", "@unix("), _Pattern(r"(\b[\w.-]{1,60}):[^\s@]{1,200}@(?=(?:tcp|unix)\()"), rf"\1:{HIDDEN}@"),
+    (("iscsi:",), _Pattern(r"(\biscsi:[^\s:@]{1,100}):[^\s@]{1,400}@"), rf"\1:{HIDDEN}@"),
+    (("/bot",), _Pattern(r"(/bot\d{5,20}:)[\w-]{20,100}"), rf"\1{HIDDEN}"),
     (
         ("auth",),
-        re.compile(r"(\\{0,3}[\"']auth\\{0,3}[\"']\s{0,3}:\s{0,3}\\{0,3}[\"'])[\w+/=-]{8,4000}"),
+        _Pattern(r"(\\{0,3}[\"']auth\\{0,3}[\"']\s{0,3}:\s{0,3}\\{0,3}[\"'])[\w+/=-]{8,4000}"),
         rf"\1{HIDDEN}",
     ),
-    (("auth",), re.compile(r"(?m)(^[ \t]{0,20}auth\s{0,3}[=:]\s{0,3}[\"'])[\w+/=-]{8,4000}"), rf"\1{HIDDEN}"),
+    (("auth",), _Pattern(r"(?m)(^[ \t]{0,20}auth\s{0,3}[=:]\s{0,3}[\"'])[\w+/=-]{8,4000}"), rf"\1{HIDDEN}"),
     (
         ("_token",),
-        re.compile(rf"(\b[A-Z][A-Z0-9_]{{0,40}}_TOKEN\s?=\s?)(?!\*\*\*)({_QUOTED}|{_PLAIN}{{6,8000}})"),
+        _Pattern(rf"(\b[A-Z][A-Z0-9_]{{0,40}}_TOKEN\s?=\s?)(?!\*\*\*)({_QUOTED}|{_PLAIN}{{6,8000}})"),
         _quotes_kept,
     ),
     (
         ("token",),
-        re.compile(
+        _Pattern(
             r"((?<![\w-])token[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?=[^\s\"',;&]{0,400}\d)(?=[^\s\"',;&]{0,400}[a-zA-Z])[\w.~+/-]{16,400}=*",
             re.IGNORECASE,
         ),
@@ -296,30 +312,28 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str] | _Named, str | Callable[[r
     ),
     (
         ("login", "sshpass"),
-        re.compile(
-            r"(\b(?:wandb\s+login|huggingface-cli\s+login\s+--token|sshpass\s+-p)(?:\s+--relogin)?\s+)\S{4,200}"
-        ),
+        _Pattern(r"(\b(?:wandb\s+login|huggingface-cli\s+login\s+--token|sshpass\s+-p)(?:\s+--relogin)?\s+)\S{4,200}"),
         rf"\1{HIDDEN}",
     ),
     # what sets a password without the word before it: PGPASSWORD=, MYSQL_PWD=, mysql -pSECRET, a miner's -p, cookies, 密码：
     (
         ("passw", "pwd"),
-        re.compile(r"(\b(?:[A-Z]{2,12}(?:PASSWORD|PASSWD)|MYSQL_PWD)=)[\"']?[^\s\"']{3,400}"),
+        _Pattern(r"(\b(?:[A-Z]{2,12}(?:PASSWORD|PASSWD)|MYSQL_PWD)=)[\"']?[^\s\"']{3,400}"),
         rf"\1{HIDDEN}",
     ),
     (
         ("miner", "xmrig", "t-rex"),
-        re.compile(
+        _Pattern(
             r"(\b(?:xmrig|t-rex|lolMiner|nbminer|gminer|ethminer|phoenixminer|cpuminer|miner\w{0,20})\b[^\n]{0,300}?\s(?:-p|--pass)\s+)\S{4,200}",
             re.IGNORECASE,
         ),
         rf"\1{HIDDEN}",
     ),
-    (("cookie",), re.compile(r"(\b(?:set-)?cookie\s?:\s?)[^\n]{4,2000}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (("sig=",), re.compile(r"([?&;]sig=)[^&\s\"'#]{4,1000}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (("cookie",), _Pattern(r"(\b(?:set-)?cookie\s?:\s?)[^\n]{4,2000}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (("sig=",), _Pattern(r"([?&;]sig=)[^&\s\"'#]{4,1000}", re.IGNORECASE), rf"\1{HIDDEN}"),
     (
         ("密码", "口令", "密钥", "令牌", "密碼", "パスワード"),
-        re.compile(r"((?:密码|口令|密钥|令牌|密碼|パスワード)\s?[：:=]\s?)[^\s，。；,;]{3,400}"),
+        _Pattern(r"((?:密码|口令|密钥|令牌|密碼|パスワード)\s?[：:=]\s?)[^\s，。；,;]{3,400}"),
         rf"\1{HIDDEN}",
     ),
 )
