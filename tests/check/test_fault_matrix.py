@@ -85,6 +85,7 @@ def _judge(row: dict[str, Any], room: Room, patch: pytest.MonkeyPatch) -> None:
         for place in _places(server, wanted):
             fits = [f for f in answer.findings if _is(f, wanted["id"], wanted["severity"], place)]
             assert len(fits) == 1, f"{wanted} on {place}: {len(fits)} of these:\n{shown}"
+            assert wanted.get("says", "") in fits[0].title, shown
             left = [finding for finding in left if finding is not fits[0]]
             index = fits[0].gpu_index
             assert index is None or server.address(index) == place[0], "another index than the address has"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,13 @@ def _ipmitool(machine: Machine) -> dict[str, Answer]:
     power = (f"\n    Instantaneous power reading:              {watts:>8} Watts\n    Minimum during sampling period:           {watts - 90:>8} Watts\n"
              f"    Maximum during sampling period:           {watts + 200:>8} Watts\n    Average power reading over sample period: {watts:>8} Watts\n"
              "    Power reading state is:                   activated\n\n")  # fmt: skip
+    cause, event = machine.chassis
+    chassis = f"System Power         : on\nPower Overload       : false\nPower Restore Policy : always-on\nLast Power Event     : {event}\n"
+    clock = time.strftime("%m/%d/%Y %H:%M:%S\n", time.gmtime(machine.now))
     return {
+        "*chassis*restart_cause*": Answer(f"System restart cause: {cause}\n"),
+        "*chassis*status*": Answer(chassis),
+        "*sel*time*get*": Answer(clock),
         "*sel*": Answer(rows),
         "*dcmi*power*": Answer(power),
         "*elist*": Answer(elist),

@@ -141,4 +141,4 @@ def add_to(server: Server, gpu: int, key: str, amount: int) -> None:
     server.gpu(gpu, {key: int(Card(server.scenario, gpu).number(key)) + amount})
 
 
-from . import faults_driver, faults_gpu, faults_host, faults_links  # noqa: E402,F401 - they register themselves
+from . import faults_driver, faults_gpu, faults_host, faults_links, faults_reboots  # noqa: E402,F401 - they register themselves

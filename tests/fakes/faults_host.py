@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .faults import fault
-from .machine import LogLine, Process, Sensor
+from .machine import Process, Sensor
 
 if TYPE_CHECKING:
     from .server import Server
@@ -69,52 +69,6 @@ def edac(server: Server, corrected: int = 4000, uncorrected: int = 0) -> None:
         f"EDAC MC0: {uncorrected or corrected} {kind} memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x1234 offset:0x0 grain:32 syndrome:0x0)",
         level=3,
     )
-
-
-def _boot_that_ended(server: Server, lines: list[tuple[float, str]]) -> None:
-    machine = server.machine
-    identity, begun, ended, _ = machine.earlier_boots[-1]
-    machine.earlier_boots[-1] = (
-        identity,
-        begun,
-        ended,
-        [LogLine(0.0, f"Linux version {machine.kernel}"), *(LogLine(at, text, 3) for at, text in lines)],
-    )
-
-
-def _booted_anew(server: Server, ago: float = 7200.0) -> None:
-    machine = server.machine
-    passed = machine.uptime_s - ago
-    machine.uptime_s = ago
-    machine.earlier_boots = [
-        (identity, begun - passed, ended - passed, lines) for identity, begun, ended, lines in machine.earlier_boots
-    ]
-    for process in machine.processes.values():
-        process.age_s = min(process.age_s, int(ago) - 20)
-
-
-@fault()
-def crashed(server: Server) -> None:
-    """The boot before this one ended in a panic; pstore has it. The machine is up again since two hours."""
-    _booted_anew(server)
-    panic = "Kernel panic - not syncing: Fatal hardware error!"
-    _boot_that_ended(
-        server,
-        [
-            (899_650.0, "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 7: be00000000800400"),
-            (899_651.0, panic),
-        ],
-    )
-    server.machine.files["sys/fs/pstore"] = None
-    server.machine.files["sys/fs/pstore/dmesg-erst-7530486857247"] = f"Panic#1 Part1\n<0>[899651.000000] {panic}\n"
-
-
-@fault()
-def power_loss(server: Server) -> None:
-    """The boot before this one just stopped, two hours ago; the SEL has the power loss."""
-    _booted_anew(server)
-    _boot_that_ended(server, [(899_000.0, "systemd[1]: Started session-99.scope.")])
-    server.machine.sel.append("11/20/2026 | 16:25:41 | Power Unit #0x01 | AC lost | Asserted")
 
 
 @fault()

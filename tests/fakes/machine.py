@@ -103,6 +103,7 @@ class Machine:
     processes: dict[int, Process] = field(default_factory=dict)
     sensors: list[Sensor] = field(default_factory=list)
     sel: list[str] = field(default_factory=list)
+    chassis: tuple[str, str] = ("unknown", "")  # restart cause, last power event
     power_w: int = 1400
     ports: list[Port] = field(default_factory=list)
     sysctl: dict[str, str] = field(default_factory=dict)  # under proc/sys

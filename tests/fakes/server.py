@@ -233,6 +233,7 @@ def healthy_machine(sku: Sku, gpus: int, driver: str) -> Machine:
         _devices(sku, gpus),
         _sensors(sku),
     )
+    machine.files["dev/ipmi0"] = ""
     machine.module_files, machine.dkms, machine.mounts = {KERNEL: driver}, {KERNEL: "installed"}, list(MOUNTS)
     if sku.form in ("ws", "geforce"):
         machine.cpus, machine.numa_nodes, machine.memory_mib, machine.memory_available_mib = 32, 1, 262_144, 250_000

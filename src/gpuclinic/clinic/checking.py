@@ -110,7 +110,7 @@ def check(
     name = host.file("/proc/sys/kernel/hostname", 256)
     label = (name.line if name.ok else None) or host.label
     findings = [from_judged(one, options.lang, label) for one in judged if one.state == "holds"]
-    findings += _from_logs(host, reader, seen.facts, options)
+    findings += _from_logs(host, reader, seen.facts, steady, options)
     damage = getattr(host, "damage", None)
     if damage is not None:
         seen.gaps.append(Gap("snapshot", f"{damage}; only what came before that was looked at", required=True))
@@ -230,11 +230,17 @@ def _further(
 _KINDS_SAMPLED = frozenset({"gpu", "gpu_process", "nvlink", "nvlink_gpu", "nvml", "gpu_count"})
 
 
-def _from_logs(host: Asked, reader: Reader, seen: list[Fact], options: CheckOptions) -> list[Finding]:
+def _from_logs(
+    host: Asked, reader: Reader, seen: list[Fact], texts: list[Fact], options: CheckOptions
+) -> list[Finding]:
     """What the machine's own logs say happened, each cause as the finding that the table names for it."""
+    told = {
+        (place.source, place.line) for fact in texts if fact.fields.get("of_restart") for place in fact.lines.values()
+    }
+    signals = [s for s in reader.signals if (s.where.source, s.where.line) not in told]
     facts = [fact for fact in reader.facts if fact.kind in _KEPT_FOR_LOGS]
     sources = {item.path: item.kind for item in reader.read}
-    result = diagnose(Reading(reader.signals, facts, reader.counts, sources, boots=reader.boots), load())
+    result = diagnose(Reading(signals, facts, reader.counts, sources, boots=reader.boots), load())
     if not result.candidates and not result.unknown_codes:
         return []
     up = host.file("/proc/uptime", 64)
@@ -243,7 +249,7 @@ def _from_logs(host: Asked, reader: Reader, seen: list[Fact], options: CheckOpti
     up_s = as_number(up.line) if up.ok else None
     asked_at = _asked_at(host, reader)
     now = Now(asked_at, up_s, zone_of(host, asked_at), crashes, _answering(seen), switches)
-    return [found for found in logged(result, reader.signals, options.lang, now) if chosen(found.id, options)]
+    return [found for found in logged(result, signals, options.lang, now) if chosen(found.id, options)]
 
 
 def _asked_at(host: Asked, reader: Reader) -> float:

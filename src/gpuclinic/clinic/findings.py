@@ -30,7 +30,8 @@ def from_judged(one: Judged, lang: str, host: str | None = None) -> Finding:
     row, fact = one.row, one.fact
     suffix = "zh" if lang == "zh" else "en"
     names = {"host": host, **_places(fact)}
-    info = cause_info(row.cause) if row.cause else None
+    cause = str(names.get(row.cause_field) or row.cause)
+    info = cause_info(cause) if cause else None
     steps = [
         {"text": fill(getattr(step, suffix), names), "command": fill(step.command, _safe(names)), "risk": step.risk}
         for step in (row.steps or (info.steps if info else []))
@@ -39,7 +40,7 @@ def from_judged(one: Judged, lang: str, host: str | None = None) -> Finding:
     detail = fill(getattr(row, f"detail_{suffix}"), names) or (getattr(info, f"text_{suffix}") if info else "")
     return Finding(
         id=row.id, severity=one.severity or "info", component=row.component, subject=_subject(row, fact, names),
-        title=printable(title)[:300], detail=printable(detail), cause=row.cause or None,
+        title=printable(title)[:300], detail=printable(detail), cause=cause or None,
         action=row.action or (info.action if info else "none"), steps=[s for s in steps if s["text"]][:8],
         observed=_measured(row.observed, row.unit, names), expected=_expected(row, names), evidence=_evidence(row, fact),
         gpu=_gpu(names), gpu_index=_whole(names.get("gpu_index", names.get("index"))) if _gpu(names) or row.component == "gpu" else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import datetime as dt
 import fnmatch
 import time as _time
@@ -16,7 +15,7 @@ from gpuclinic.knowledge import load_checks
 from gpuclinic.knowledge.xids import judge
 from gpuclinic.model import SEVERITIES, Finding
 from gpuclinic.recognise.decoding import printable
-from gpuclinic.recognise.timestamps import find_stamp
+from gpuclinic.recognise.timestamps import find_stamp, in_year
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -243,14 +242,9 @@ def _absolute(moment: Clock, text: str, now: Now) -> float | None:
     seconds = moment.seconds - now.zone_s
     if stamp.yearless:
         year = _time.gmtime(now.seconds).tm_year
-        choices = [_in_year(seconds, y) for y in (year - 1, year)]
+        choices = [in_year(seconds, y) for y in (year - 1, year)]
         seconds = max((s for s in choices if s <= now.seconds + 86400.0), default=choices[0])
     return seconds
-
-
-def _in_year(seconds: float, year: int) -> float:
-    parts = _time.gmtime(seconds)
-    return float(calendar.timegm((year, *parts[1:6], 0, 0, 0))) + seconds % 1
 
 
 def _iso(seconds: float | None) -> str | None:

@@ -33,7 +33,7 @@ _LOOKS: dict[str, _Telling] = {
     "storage.devices": _Telling(("block_device", "raid", "nvme"), "root/proc/diskstats, root/sys/block"),
     "network.interfaces": _Telling(("net_interface",), "root/sys/class/net or commands/ip-s-link.txt"),
     "network.names": _Telling(("own_name",), "root/etc/hosts and root/etc/hostname"),
-    "kernel.boots": _Telling(("restart",), "root/var/log/wtmp or commands/last-x.txt"),
+    "kernel.boots": _Telling(("restart",), "root/var/log/wtmp, commands/last-x.txt or who-b.txt"),
     "kernel.state": _Telling(("kernel_taint",), "root/proc/sys/kernel/tainted"),
     "driver.next_boot": _Telling(("next_kernel",), "root/boot, root/lib/modules, root/etc/default/grub"),
     "process.gpu": _Telling(("process_count",), "root/proc/PID/stat or commands/ps-aux.txt"),

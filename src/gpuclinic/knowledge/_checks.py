@@ -35,7 +35,8 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     implied_by: findings that, on the same subject or on the machine, explain this one; it is then shown under them.
     deep: judged only with --deep.
     observed, expected: fields (or for expected a number, a text or an expression) shown; unit: of both.
-    cause: an id of the causes; action and steps default to the cause's. subject: a field that names what it is about (default: the key).
+    cause: an id of the causes; action and steps default to the cause's. cause_field: a field that names the cause where the fact has it.
+    subject: a field that names what it is about (default: the key).
     evidence: fields whose places are shown (default: observed).
     holds and holds_not: windows as [{kind = [fields...]}, ...] samples that the tests judge; "severity" in the first sample says which.
     """
@@ -58,6 +59,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window_s: float = 0.0
     implied_by: list[str] = []
     cause: str = ""
+    cause_field: str = ""
     action: str = ""
     subject: str = ""
     observed: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import calendar
 import functools
 import re
+from time import gmtime
 from typing import TYPE_CHECKING
 
 from gpuclinic.model import Stamp
@@ -64,6 +65,12 @@ def find_stamp(line: str) -> Stamp | None:
     """The leftmost time stamp near the start of a line, or None. A year left out is 2000 and marked as a guess."""
     head = line[:_HEAD]
     return _find(head) if _MAYBE.search(head) else None
+
+
+def in_year(seconds: float, year: int) -> float:
+    """The same month, day and time of day in another year; 29 February becomes 1 March where there is none."""
+    parts = gmtime(seconds)
+    return float(calendar.timegm((year, *parts[1:6], 0, 0, 0))) + seconds % 1
 
 
 def kernel_uptime(line: str) -> float | None:

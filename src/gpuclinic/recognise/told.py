@@ -146,7 +146,7 @@ def _guessed(place: str, device: str, fact: Fact) -> Fact | None:
 
 
 def restarts(told: Sequence[Fact], now: float, up_s: float | None, zone_s: float) -> list[Fact]:
-    """Facts `restart` of last -x and journalctl --list-boots; last knows how the boot before ended, the journal only when."""
+    """Facts `restart` of last -x, who -b and journalctl --list-boots; last knows how the boot before ended, the others only when."""
     found: list[tuple[float, Fact]] = []
     for fact in told:
         at = _boot_time(fact, now, zone_s)
@@ -176,7 +176,7 @@ def restarts(told: Sequence[Fact], now: float, up_s: float | None, zone_s: float
 
 
 def _boot_time(fact: Fact, now: float, zone_s: float) -> float | None:
-    """Unix time of a boot; last leaves out the year, so the last that fits its weekday is taken."""
+    """Unix time of a boot; last leaves out the year, so the last that fits its weekday, if there is one, is taken."""
     text = re.sub(r"\s+", " ", str(fact.fields.get("time") or ""))
     found = re.match(r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: (UTC|GMT))?", text)
     if found:
@@ -186,8 +186,12 @@ def _boot_time(fact: Fact, now: float, zone_s: float) -> float | None:
         return fact.time.seconds - (0.0 if fact.time.zoned else zone_s)
     year = time.gmtime(now).tm_year
     for choice in (year, year - 1):
-        seconds = _epoch(f"{choice} {text}", "%Y %a %b %d %H:%M") or _epoch(f"{choice} {text}", "%Y %a %b %d %H:%M:%S")
-        if seconds is not None and seconds <= now + 86400.0 and time.strftime("%a", time.gmtime(seconds)) == text[:3]:
+        dated = f"{choice} {text}"
+        seconds = _epoch(dated, "%Y %a %b %d %H:%M") or _epoch(dated, "%Y %a %b %d %H:%M:%S")
+        if seconds is not None and time.strftime("%a", time.gmtime(seconds)) != text[:3]:
+            continue
+        seconds = seconds or _epoch(dated, "%Y %b %d %H:%M")
+        if seconds is not None and seconds <= now + 86400.0:
             return seconds - zone_s
     return None
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent
 from gpuclinic.clinic.looks.driver import in_container
 from gpuclinic.model import Gap
 from gpuclinic.recognise.login_records import Restart, restarts
+from gpuclinic.recognise.timestamps import find_stamp
 
 if TYPE_CHECKING:
     from gpuclinic.model import Scalar
@@ -23,7 +24,12 @@ _CLEAN = re.compile(
     r"Reached target .{0,40}(?:Shutdown|Reboot|Power[- ]?Off|Final Step|Halt)|systemd-shutdown\[|reboot: (?:Restarting|Power down)|"
     r"Received SIGTERM from PID 1 \(systemd-shutdow|Journal stopped|systemd-logind.{0,30}(?:rebooting|powering)"
 )
+_CONTROLLER = (("ipmitool", "chassis", "restart_cause"), ("ipmitool", "chassis", "status"))
+_UPS_SAYS = re.compile(r"(?:apcupsd|upsmon|nut-monitor|upsd|upssched)(?:\[\d+\])?: ")
+_WATCHDOGS = "/sys/class/watchdog/*/bootstatus"
 _SOON = 3 * 86400.0
+_TOLD = 8 * 86400.0
+"""How long after a boot it is still asked why it came about."""
 _RECORDS = (
     ("/sys/fs/pstore/*", "pstore"), ("/var/lib/systemd/pstore/*/dmesg.txt", "pstore"), ("/var/lib/systemd/pstore/*/*/dmesg.txt", "pstore"),
     ("/var/crash/*/vmcore-dmesg.txt", "kdump"), ("/var/crash/*/dmesg.*", "kdump"),
@@ -36,8 +42,11 @@ _CLOCK_SET = 120.0
 """Seconds between the kernel's start and the record of it, and by which clocks are corrected at a start without being called wrong."""
 
 
-def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all looks are called alike
-    """Facts restart (each boot that is on record) and crash_record; crash records of the last 30 days as texts, too."""
+def look_at_boots(host: Asked, wanted: Wanted) -> Seen:
+    """Facts restart (each boot that is on record) and crash_record; crash records of the last 30 days as texts, too.
+
+    Of a boot that no shutdown preceded also what may tell why: facts watchdog, and texts of the board's controller and of a UPS.
+    """
     seen = Seen()
     now = host.clock()
     up = as_number(first_line(host, "/proc/uptime"))
@@ -50,11 +59,20 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all lo
     place = _WTMP
     if not found and not answer.ok and not is_absent(answer):
         seen.gaps.append(Gap(LOOK, f"{_WTMP}: {answer.why}"))
-    if not found and up is not None and up < _SOON:
-        found, place = _by_journal(host, now - up if booted is None else booted)
+    end: _End | None = None
+    if found and found[-1].how in ("unclean", "unknown") and -86400.0 < now - found[-1].at < _TOLD:
+        end = _end_before(host, found[-1].at if booted is None else booted, found[-2].at if len(found) > 1 else 0.0)
+        found[-1] = found[-1]._replace(how=_settled(found[-1].how, end))
+    elif not found and up is not None and up < _SOON:
+        at = now - up if booted is None else booted
+        end = _end_before(host, at, 0.0)
+        found = [Restart(at, "", "planned" if end.clean else "unclean", None)] if end is not None else []
+        place = " ".join(_TAIL[:3])
     for number, one in enumerate(found[-_MOST_RESTARTS:]):
         latest = number == len(found[-_MOST_RESTARTS:]) - 1
-        _restart(seen, one, place, now, crashes, latest=latest, booted=booted)
+        _restart(seen, one, place, now, crashes, latest=latest, booted=booted, end=end if latest else None)
+    if found and found[-1].how in ("unclean", "unknown") and now - found[-1].at < _TOLD:
+        _what_tells_why(host, wanted, seen, end)
     return seen
 
 
@@ -76,8 +94,8 @@ def _identity(recorded: float | None, booted: float) -> float:
 
 
 def _restart(
-    seen: Seen, one: Restart, place: str, now: float, crashes: list[float], *, latest: bool, booted: float | None
-) -> None:
+    seen: Seen, one: Restart, place: str, now: float, crashes: list[float], *, latest: bool, booted: float | None, end: _End | None
+) -> None:  # fmt: skip
     at = one.at
     if latest and booted is not None:
         at = _identity(one.at if place == _WTMP else None, booted)
@@ -88,6 +106,7 @@ def _restart(
     shown = dt.datetime.fromtimestamp(max(0.0, min(at, 4e9)), dt.timezone.utc).isoformat(timespec="seconds")
     fields: dict[str, Scalar] = {
         "at": at, "time": shown, "how": how, "kernel": one.kernel or None, "ran_s": one.ran_s, "latest": latest, "age_s": max(0.0, now - at),
+        "last_line_at": end.last_line_at if end is not None else None,
     }  # fmt: skip
     said = {"planned": "after a shutdown on record", "unclean": "no shutdown on record before it"}.get(
         one.how, "no records of shutdowns"
@@ -95,14 +114,56 @@ def _restart(
     seen.fact("restart", shown, fields, place, how=f"system boot {shown}, {said}")
 
 
-def _by_journal(host: Asked, booted: float) -> tuple[list[Restart], str]:
-    """Without login records: the end of the journal of the boot before."""
-    place = " ".join(_TAIL[:3])
+class _End(NamedTuple):
+    """The last lines of the boot before. clean: they show an orderly shutdown. last_line_at: Unix seconds, None where no line is dated.
+
+    supply: the lines in which a UPS spoke, the others left empty.
+    """
+
+    clean: bool
+    last_line_at: float | None
+    supply: bytes
+    place: str
+
+
+def _end_before(host: Asked, at: float, earlier: float) -> _End | None:
+    """The end of the boot before in the journal; None where there is none, or where it is of a boot before that (earlier: Unix seconds)."""
     answer = host.command(*_TAIL, deadline=1.5, most=1 << 18)
     if not answer.ok or not answer.lines():
-        return [], place
-    how = "planned" if _CLEAN.search(answer.text) else "unclean"
-    return [Restart(booted, "", how, None)], place
+        return None
+    stamps = [stamp for line in answer.lines()[-5:] if (stamp := find_stamp(line)) is not None and stamp.zoned]
+    last = stamps[-1].seconds if stamps else None
+    if last is not None and not earlier <= last <= at + _CLOCK_SET:
+        return None
+    lines = [line if _UPS_SAYS.search(line) else "" for line in answer.text.splitlines()]
+    supply = "\n".join(lines).encode() if any(lines) else b""
+    return _End(bool(_CLEAN.search(answer.text)), last, supply, answer.named(" ".join(_TAIL[:3])))
+
+
+def _settled(how: str, end: _End | None) -> str:
+    """Login records leave out shutdowns now and then, some machines' all; the journal's end shows them."""
+    if end is None:
+        return how
+    return "planned" if end.clean else "unclean"
+
+
+def _what_tells_why(host: Asked, wanted: Wanted, seen: Seen, end: _End | None) -> None:
+    """Watchdogs, the board's controller where there is one, and a UPS; what the kernel's own log says is read anyway."""
+    if end is not None and end.supply:
+        seen.texts.append((end.place, end.supply))
+    for path, status in host.files(_WATCHDOGS, 64).items():
+        if status.ok and status.line.isdecimal() and len(status.line) < 10:
+            name = path.split("/")[-2]
+            identity = (first_line(host, f"/sys/class/watchdog/{name}/identity") or "")[:80]
+            fields: dict[str, Scalar] = {"boot_status": int(status.line), "identity": identity or None}
+            shown = f"{identity or name}: bootstatus {int(status.line):#04x}"
+            seen.fact("watchdog", name, fields, path, boot_status=shown)
+    virtual = any(fact.fields.get("virtual") or fact.fields.get("container") for fact in wanted.of("view"))
+    if host.stat("/dev/ipmi0").ok and not virtual:
+        host.expect(list(_CONTROLLER))
+        for argv in _CONTROLLER:
+            answer = host.command(*argv, deadline=1.0, most=1 << 14)
+            seen.text(answer.named(" ".join(argv)), answer, LOOK)
 
 
 def _crash_records(host: Asked, seen: Seen, now: float, booted: float | None) -> list[float]:

@@ -16,7 +16,7 @@ from gpuclinic.clinic.looks.fabric import look_at_fabric
 from gpuclinic.clinic.looks.processes import DAEMONS, look_at_holders, read_tasks
 from gpuclinic.clinic.looks.schedulers import look_at_schedulers
 from gpuclinic.model import Fact, Gap
-from gpuclinic.recognise import process_table, told
+from gpuclinic.recognise import process_table, restart_reasons, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +83,7 @@ def complete_from_texts(
     _memory(facts)
     _bus(facts, up_s)
     _storage(host, facts)
-    _boots(host, facts, up_s)
+    _boots(host, facts, up_s, signals)
     _clock(facts)
     _ports(facts)
     _driver(facts)
@@ -172,11 +172,21 @@ def _storage(host: Asked, facts: _Facts) -> None:
     facts.replace(("fs",), made)
 
 
-def _boots(host: Asked, facts: _Facts, up_s: float | None) -> None:
-    if facts.looked("restart") or not facts.told("boot"):
-        return
+def _boots(host: Asked, facts: _Facts, up_s: float | None, signals: list[Signal]) -> None:
+    """Restarts that only texts told of; and of all of them why they came about, by what logs and the board's controller say."""
     now = host.clock()
-    facts.replace(("restart",), told.restarts(facts.told("boot"), now, up_s, zone_of(host, now)))
+    zone = zone_of(host, now)
+    if not facts.looked("restart") and facts.told("boot"):
+        facts.replace(("restart",), told.restarts(facts.told("boot"), now, up_s, zone))
+    restarts = facts.all_of("restart")
+    if not restarts:
+        return
+    clock = next((as_number(f.fields.get("ahead_s")) for f in facts.looked("board_clock")), None)
+    past = frozenset(f.key for f in facts.looked("crash_record"))
+    heard = restart_reasons.Heard(signals, facts.all_of("sel_event", "chassis", "watchdog"), past, zone, clock)
+    better = dict(zip(map(id, restarts), restart_reasons.explained(restarts, heard), strict=True))
+    facts.seen.facts[:] = [better.get(id(fact), fact) for fact in facts.seen.facts]
+    facts.texts = [better.get(id(fact), fact) for fact in facts.texts]
 
 
 def _clock(facts: _Facts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ LOOK_DEEP = "sensors.board"
 _PSU = "/sys/firmware/dmi/entries/39-*/raw"
 _SDR = ("ipmitool", "sdr", "elist")
 _SEL = ("ipmitool", "sel", "elist", "last", "500")
+_CLOCK = ("ipmitool", "sel", "time", "get")
+_CLOCK_FORMS = ("%m/%d/%Y %H:%M:%S", "%m/%d/%y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%y %I:%M:%S %p")
 _DCMI = ("ipmitool", "dcmi", "power", "reading")
 _HWMON = "/sys/class/hwmon/hwmon*"
 _KINDS = {"temp": ("temperature", "C", 1000.0), "fan": ("fan", "RPM", 1.0), "in": ("voltage", "V", 1000.0)}
@@ -61,6 +64,8 @@ def look_at_board(host: Asked, wanted: Wanted) -> Seen:
             if draw:
                 seen.fact("power_reading", "host", {"value": float(draw[1])}, " ".join(argv), value=draw[0])
             seen.text(answer.named(" ".join(argv)), answer, LOOK_DEEP)
+            if argv is _SEL and answer.data:
+                _board_clock(host, seen)
         else:
             seen.gaps.append(
                 Gap(LOOK_DEEP, f"{' '.join(argv)}: {answer.why} (root and the ipmi_devintf module are needed)")
@@ -78,6 +83,19 @@ def look_at_chips(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - all lo
     seen = Seen()
     _hwmon(host, seen)
     return seen
+
+
+def _board_clock(host: Asked, seen: Seen) -> None:
+    """Fact `board_clock`: by how much the clock that stamps the board's events is ahead, read as its log is printed."""
+    answer = host.command(*_CLOCK, deadline=2.0, most=256)
+    told = re.sub(r"\s+[A-Z]{2,5}$", lambda zone: zone[0] if zone[0].strip() in ("AM", "PM") else "", answer.line[:40])
+    for form in _CLOCK_FORMS if answer.ok else ():
+        try:
+            at = dt.datetime.strptime(told, form).replace(tzinfo=dt.timezone.utc).timestamp()
+        except (ValueError, OverflowError):
+            continue
+        seen.fact("board_clock", "host", {"ahead_s": at - host.clock()}, " ".join(_CLOCK), ahead_s=answer.line[:80])
+        return
 
 
 def _hwmon(host: Asked, seen: Seen) -> None:

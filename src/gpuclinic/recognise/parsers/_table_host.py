@@ -130,6 +130,7 @@ ENTRIES: tuple[Entry, ...] = (
         (r"^\s*[0-9a-fA-F]+\s*\|\s*(?:\d\d/\d\d/\d{2,4}|[A-Z][a-z]{2}-\d\d-\d{4}|Pre-Init|\d{4}-\d\d-\d\d)\s*\|",),
         "bmc:parse_sel",
     ),
+    Entry("ipmitool chassis", (r"^Last Power Event\s*:", r"^System restart cause: "), "bmc:parse_chassis"),
     Entry("racadm", (r"^Record:\s+\d+", r"^SeqNumber\s*="), "bmc:parse_racadm"),
     Entry("redfish log", (r'"@odata\.type"\s*:\s*"#LogEntry',), "bmc:parse_redfish"),
     Entry(
@@ -161,6 +162,7 @@ ENTRIES: tuple[Entry, ...] = (
         "system:parse_uptime",
     ),
     Entry("last", (r"^(?:reboot|shutdown)\s+(?:system (?:boot|down)|~)\s",), "system:parse_last"),
+    Entry("who -b", (r"^\s+(?:system boot|系统引导)  \S",), "system:parse_who"),
     Entry("boots", (r"^\s*-?\d+ [0-9a-f]{32} \w{3} \d{4}-",), "system:parse_boots"),
     Entry("lscpu", (r"^CPU\(s\)[:：]", r"^Socket\(s\)[:：]", r"nproc$", r"^型号名称[:：]"), "system:parse_lscpu"),
     Entry("kernel command line", (r"BOOT_IMAGE=", r"^\s*GRUB_CMDLINE_LINUX"), "system:parse_cmdline"),

@@ -1,11 +1,11 @@
-"""What the board's controller and sensors say: ipmitool sel/sdr/sensor, ipmi-sel, racadm, dmidecode, lm-sensors."""
+"""What the board's controller and sensors say: ipmitool sel/sdr/sensor/chassis, ipmi-sel, racadm, dmidecode, lm-sensors."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from gpuclinic.recognise.parsers._host_util import MAX_FACTS, clipped_lines, fact, number, size_mib, stamp
+from gpuclinic.recognise.parsers._host_util import MAX_FACTS, clipped_lines, fact, iso_stamp, number, size_mib, stamp
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document, Fact, Stamp
@@ -123,6 +123,26 @@ def parse_sel(document: Document) -> list[Fact]:
             break
     _mark_cleared(facts)
     return facts
+
+
+_CHASSIS = re.compile(r"^(?P<name>Power Restore Policy|Last Power Event|System restart cause)\s*:\s*(?P<value>.*?)\s*$")
+_CHASSIS_NAMES = {
+    "Power Restore Policy": "power_restore_policy",
+    "Last Power Event": "last_power_event",
+    "System restart cause": "restart_cause",
+}
+
+
+def parse_chassis(document: Document) -> list[Fact]:
+    """ipmitool chassis status and chassis restart_cause: "chassis", each with what it tells."""
+    facts: list[Fact] = []
+    for index, line in enumerate(clipped_lines(document)):
+        match = _CHASSIS.match(line) if len(line) < 200 else None
+        if match and match["value"]:
+            name = _CHASSIS_NAMES[match["name"]]
+            place = {name: document.at(index, line)}
+            facts.append(fact(document, "chassis", "host", {name: match["value"]}, index, line, place))
+    return facts[:50]
 
 
 _TAKEN_BACK = {
@@ -361,7 +381,8 @@ def parse_redfish(document: Document) -> list[Fact]:
                 extra: dict[str, Scalar] = {"severity": record["Severity"].lower(), "time": record.get("Created")}
                 sensor = record.get("MessageId") or record.get("SensorType") or "system"
                 text = record["Message"]
+                when = iso_stamp(record.get("Created", ""))
                 facts.append(
-                    _sel_fact(document, index, line[:500], sensor, text, asserted=not good, time=None, extra=extra)
+                    _sel_fact(document, index, line[:500], sensor, text, asserted=not good, time=when, extra=extra)
                 )
     return facts[:MAX_FACTS]

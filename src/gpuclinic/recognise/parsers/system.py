@@ -1,4 +1,4 @@
-"""The machine: uname, uptime, last -x, boots, lscpu, kernel command line, numactl, module options."""
+"""The machine: uname, uptime, last -x, who -b, boots, lscpu, kernel command line, numactl, module options."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ _LOADAVG = re.compile(r"^(?P<a>\d+\.\d\d) (?P<b>\d+\.\d\d) (?P<c>\d+\.\d\d) \d+/
 _LAST = re.compile(
     r"^(?P<who>\S+)\s+(?P<what>system boot|system down|~|\S+)\s+(?P<from>.*?)\s*"
     r"(?P<time>(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2}\s+\d+ \d\d:\d\d(?::\d\d)?(?: \d{4})?)\s*(?P<tail>.*)$"
+)
+_WHO = re.compile(
+    r"^\s+(?:system boot|系统引导) {1,8}(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d)(?!\S)"
 )
 _BOOTS = re.compile(
     r"^\s*(?P<offset>-?\d+)\s+(?P<id>[0-9a-f]{32})\s+(?P<start>\w{3} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: \w+)?)(?:\s*"
@@ -188,6 +191,18 @@ def parse_last(document: Document) -> list[Fact]:
         places = {"how": document.at(*proof)}
         facts.append(fact(document, "boot", row["time"], fields, index, line, places, time))
     return facts[:200]
+
+
+def parse_who(document: Document) -> list[Fact]:
+    """who -b, who -a: "boot" with time (how unknown)."""
+    facts: list[Fact] = []
+    for index, line in enumerate(clipped_lines(document)):
+        match = _WHO.match(line) if len(line) < 200 else None
+        if match:
+            when = match["time"]
+            fields: dict[str, Scalar] = {"how": "unknown", "time": when, "latest": True}
+            facts.append(fact(document, "boot", when, fields, index, line, time=stamp(when, "%Y-%m-%d %H:%M")))
+    return facts[:20]
 
 
 def parse_boots(document: Document) -> list[Fact]:
