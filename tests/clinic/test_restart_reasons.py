@@ -117,7 +117,7 @@ def test_the_board_tells_of_lost_power_and_nothing_says_it_twice(tmp_path: Path)
     made = crashed(tmp_path / "s").command("ipmitool-sel-elist.txt", sel(*lost))
     found = [f for f in findings(made) if f.severity != "info"]
     assert [(f.id, f.cause) for f in found] == [("kernel.reboot.unexpected", "host.unexpected_reboot")]
-    assert [place.text for place in found[0].evidence][0].endswith("Power Unit #0x01 | AC lost | Asserted")
+    assert found[0].evidence[0].text.endswith("Power Unit #0x01 | AC lost | Asserted")
     assert "had lost power" in found[0].title
     assert "曾断电" in next(f.title for f in findings(made, "zh") if f.id == "kernel.reboot.unexpected")
 
