@@ -96,6 +96,18 @@ def test_a_line_in_four_logs_is_one_piece_of_evidence() -> None:
     assert answer.causes[0].confidence == only_one.causes[0].confidence
 
 
+@pytest.mark.parametrize(
+    ("files", "commands"),
+    [({"/dev/kmsg": kmsg("old", GSP)}, {}), ({"/dev/kmsg": 1}, {"dmesg --raw": f"<6>[863879.999998] old\n<3>[863880.000001] {GSP}\n"})],
+    ids=["ring", "dmesg"],
+)  # fmt: skip
+def test_the_kernels_lines_read_as_people_know_them(files: dict[str, Any], commands: dict[str, str]) -> None:
+    """Evidence is the line with its time since boot, as dmesg prints it, not the kernel's raw record."""
+    place = ask(FakeAsked(files, commands), pid=41004).causes[0].evidence[0]
+    assert place.text == f"[863880.000001] {GSP}"
+    assert place.line == 2
+
+
 def test_repeats_leave_line_numbers_and_storms_alone() -> None:
     journal = "".join(f"2026-03-02T03:58:0{n}.0+00:00 node17 kernel: again\n" for n in range(3)).encode()
     whole = journal + b"2026-03-02T03:59:00.0+00:00 node17 sshd[5]: hello\n"

@@ -11,5 +11,10 @@ def test_records_read_as_dmesg_prints_them() -> None:
     )
 
 
+def test_lines_with_their_level_read_as_without() -> None:
+    data = b"<6>[    0.000000] Linux version 6.8\n<4>[863400.000123] NVRM: Xid\n<7>no stamp\n"
+    assert readable(data) == b"[    0.000000] Linux version 6.8\n[863400.000123] NVRM: Xid\n<7>no stamp\n"
+
+
 def test_what_is_no_record_stays() -> None:
     assert readable(b"1,2;3\n\xff,\n") == b"1,2;3\n\xff,\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
 from gpuclinic.clinic.gathering.repeated import without_repeats
+from gpuclinic.recognise.kmsg import readable
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
@@ -111,12 +112,12 @@ def _ring(host: Asked, gathered: Gathered) -> bool:
     """The kernel's ring buffer."""
     ring = host.file("/dev/kmsg", MOST_TEXT)
     if ring.ok and ring.data:
-        gathered.texts.append(("/dev/kmsg", ring.data))
+        gathered.texts.append(("/dev/kmsg", readable(ring.data)))
         return True
     for argv in (("dmesg", "--raw"), ("dmesg",)):
         answer = host.command(*argv, deadline=2.0, most=MOST_TEXT)
         if answer.ok and answer.data.strip():
-            gathered.texts.append((" ".join(argv), answer.data))
+            gathered.texts.append((" ".join(argv), readable(answer.data)))
             return True
         if answer.why and not absent(answer):
             gathered.refused("kernel log", answer.why, "kernel_log")
