@@ -53,7 +53,9 @@ def reset(code: int) -> str:
 
 
 def findings(made: Made, lang: str = "en") -> list[Finding]:
-    return check(made.host(), CheckOptions(only=["kernel", "log", "power", "sensors", "snapshot.texts"], deep=True, lang=lang)).findings
+    return check(
+        made.host(), CheckOptions(only=["kernel", "log", "power", "sensors", "snapshot.texts"], deep=True, lang=lang)
+    ).findings
 
 
 def how(made: Made) -> str | None:
@@ -187,7 +189,9 @@ def test_the_journal_of_a_boot_before_that_tells_nothing(tmp_path: Path) -> None
 
 
 def test_the_register_in_a_crash_dump_is_about_a_boot_that_is_over(tmp_path: Path) -> None:
-    line = "x86/amd: Previous system reset reason [0x08000800]: an uncorrected error caused a data fabric sync flood event"
+    line = (
+        "x86/amd: Previous system reset reason [0x08000800]: an uncorrected error caused a data fabric sync flood event"
+    )
     made = crashed(tmp_path / "s").put("/var/crash/202611301050/vmcore-dmesg.txt", f"[    1.204531] {line}\n[76000.100000] Kernel panic - not syncing: x\n")  # fmt: skip
     made.mode("/var/crash/202611301050/vmcore-dmesg.txt", kind="file", mtime=STARTED - 200)
     assert how(made) in (None, "panic")  # under the panic, or told as one

@@ -24,9 +24,7 @@ def sel(*entries: tuple[float | str, str], ahead: float = 0.0) -> str:
     lines = []
     for number, (when, text) in enumerate(entries, 1):
         stamp = (
-            when
-            if isinstance(when, str)
-            else time.strftime(" %m/%d/%Y | %H:%M:%S ", time.gmtime(BOOT + when + ahead))
+            when if isinstance(when, str) else time.strftime(" %m/%d/%Y | %H:%M:%S ", time.gmtime(BOOT + when + ahead))
         )
         lines.append(f"{number:4x} |{stamp}| {text}")
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.knowledge.software import environment_places
-from gpuclinic.model import Gap
+from gpuclinic.model import Gap, digits
 from gpuclinic.recognise.cuda_libraries import packages_folder
 from gpuclinic.recognise.process_table import user_names
 
@@ -149,7 +149,7 @@ class _Finder:
         answer = self._host.file("/etc/passwd", 1 << 20)
         for line in answer.text.splitlines()[:50_000] if answer.ok else ():
             cells = line.split(":")
-            if len(cells) < 7 or not cells[2].isdecimal() or not 1000 <= int(cells[2]) < 60_000:
+            if len(cells) < 7 or not 1000 <= (digits(cells[2]) or 0) < 60_000:
                 continue
             home = os.path.normpath(cells[5]) if cells[5].startswith("/") else ""
             ordinary = home.startswith("/home/") and home.count("/") == 2

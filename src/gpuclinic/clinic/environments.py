@@ -301,7 +301,7 @@ def _set_aside(matter: list[Package], torch: str | None) -> None:
 
 def version_key(version: str) -> list[int]:
     """Numbers of a version, for comparing plain releases."""
-    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])][:8]
+    return [int(part) for part in re.findall(r"\d{1,18}", version.partition("+")[0][:400])][:8]
 
 
 def _without_metadata(host: Asked, site: str, told: env_files.Site, env: Environment) -> None:

@@ -6,6 +6,7 @@ import datetime
 from typing import TYPE_CHECKING, Any
 
 from gpuclinic.diagnose.memory import Numbers, processes_on
+from gpuclinic.model import digits
 
 if TYPE_CHECKING:
     from gpuclinic.diagnose.candidates import Candidate
@@ -147,9 +148,9 @@ def _span(saved: Signal, last: Signal | None, root: Candidate, timeline: Timelin
         and 0 < end.seconds - first.seconds < 30 * 86400
     ):
         return str(datetime.timedelta(seconds=round(end.seconds - first.seconds)))
-    begin, stop = saved.groups.get("step", ""), (last.groups.get("step", "") if last is not None else "")
-    if begin.isdecimal() and stop.isdecimal() and int(stop) > int(begin):
-        return f"{int(stop) - int(begin)} steps"
+    begin, stop = digits(saved.groups.get("step")), digits(last.groups.get("step") if last is not None else None)
+    if begin is not None and stop is not None and stop > begin:
+        return f"{stop - begin} steps"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,8 @@ def _typed(value: Any) -> Any:
             number = float(value)
         except ValueError:
             return value
+        if not math.isfinite(number):
+            return value  # "infinity", "nan": words
         return int(number) if number.is_integer() else number
     return value
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuclinic.clinic.environment_places import LOOK, shown
 from gpuclinic.knowledge.software import glibc_of_release
-from gpuclinic.model import Gap
+from gpuclinic.model import Gap, digits
 from gpuclinic.recognise import cuda_libraries as libraries
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _other_libcuda(host: Asked, seen: Seen, folder: str, by: str, driver: str | 
 def _older(version: str | None, than: str | None) -> bool | None:
     if not version or not than:
         return None
-    parts = [[int(p) for p in text.split(".") if p.isdecimal()] for text in (version, than)]
+    parts = [[n for p in text.split(".") if (n := digits(p)) is not None] for text in (version, than)]
     return parts[0] < parts[1]
 
 
@@ -218,8 +218,8 @@ def _foreign(seen: Seen, environment: Environment | None, mapped: libraries.Mapp
 
 def _older_major(version: str | None, than: str) -> bool | None:
     """By the major alone, which is all that a file name such as libcudnn.so.8 tells; None where that is the same."""
-    first, second = version or "", than.partition(".")[0]
-    return int(first) < int(second) if first.isdecimal() and second.isdecimal() and first != second else None
+    first, second = digits(version), digits(than.partition(".")[0])
+    return first < second if first is not None and second is not None and first != second else None
 
 
 def search_path(

@@ -18,7 +18,7 @@ _NAMED = (
     "fr.missing_ranks",
     "fr.missing_ranks_table",
 )
-_RANKS = re.compile(r"\d+")
+_RANKS = re.compile(r"\d{1,9}")
 _MANY = 6
 """From so many ranks on, the only one without a time-out is the late one."""
 

@@ -126,13 +126,13 @@ def number(value: Any) -> float | None:
         return float(value)
     if value is None:
         return None
-    found = re.search(r"-?\d+(?:\.\d+)?", value) if isinstance(value, str) else None
+    found = re.search(r"-?\d{1,18}(?:\.\d+)?", value[:400]) if isinstance(value, str) else None
     return float(found[0]) if found else None
 
 
 def version(text: Any) -> tuple[int, ...] | None:
     """A dotted version as a tuple that compares; None where there is none."""
-    found = re.search(r"\d+(?:\.\d+)*", str(text)) if text is not None else None
+    found = re.search(r"\d{1,18}(?:\.\d{1,18})*", str(text)[:400]) if text is not None else None
     return tuple(int(p) for p in found[0].split(".")) if found else None
 
 

@@ -105,5 +105,5 @@ def bad_pair(driver: str, kernel: str) -> BadPair | None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: of a kernel's, what stands before the distribution's own number."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
+    found = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()

@@ -40,7 +40,7 @@ def numbers(text: str) -> tuple[int, ...]:
     >>> numbers("2.27.3") < numbers("2.27.5")
     True
     """
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", text)[:3])
 
 
 @functools.cache

@@ -18,12 +18,12 @@ NVLINK5 = range(144, 151)
 
 _NVLINK5_LINE = re.compile(
     r"\b(?P<units>[A-Z][A-Z0-9_]+(?:/[A-Z0-9_]+)?)\s+(?P<word>Non-?fatal|Fatal)\s+XC(?P<context>\d+)\s+i(?P<instance>\d+)"
-    r"\s+Link\s+(?P<link>-?\d+)(?:\s+\((?P<words>[0-9a-fA-Fx ]+)\)?)?",
+    r"\s+Link\s+(?P<link>-?\d{1,4})(?:\s+\((?P<words>[0-9a-fA-Fx ]+)\)?)?",
     re.IGNORECASE,
 )
 _RECOVERY = re.compile(
     r"recovery action (?:has )?changed from\s+0x[0-9a-f]+\s*\([^)]*\)"
-    r"\s*to\s+0x(?P<now>[0-9a-f]+)\s*\((?P<now_name>[^)]*)\)",
+    r"\s*to\s+0x(?P<now>[0-9a-f]{1,16})\s*\((?P<now_name>[^)]*)\)",
     re.IGNORECASE,
 )
 _RECOVERY_NAMES = {
@@ -179,7 +179,7 @@ def nvlink5_fault(code: int, text: str) -> NvLinkFault | None:
     line = _NVLINK5_LINE.search(text) if code in NVLINK5 else None
     if line is None:
         return None
-    words = tuple(int(word, 16) for word in (line["words"] or "").split() if re.fullmatch(r"0x[0-9a-fA-F]+", word))
+    words = tuple(int(word, 16) for word in (line["words"] or "").split() if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", word))
     fatal = line["word"].lower() == "fatal"
     units = line["units"].upper()
     reason = words[0] >> 20 & 0x3F if words else 0

@@ -1,6 +1,7 @@
 """Typed, frozen records that travel between the rooms. Imports nothing of ours."""
 
 from gpuclinic.model._boot import Boot
+from gpuclinic.model._numbers import digits
 from gpuclinic.model._types import (
     ACTIONS,
     LEVEL_CONFIDENCE,
@@ -44,4 +45,5 @@ __all__ = [
     "Tick",
     "UserError",
     "Where",
+    "digits",
 ]

@@ -111,7 +111,7 @@ def _bad_link(full: Path, root: Path) -> str | None:
 def natural(name: str) -> list[str | int]:
     """A key that sorts rank2 before rank10."""
     parts = _DIGITS.split(name)
-    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+    return [int(part[:18]) if number % 2 else part for number, part in enumerate(parts)]
 
 
 def _why(problem: Exception) -> str:

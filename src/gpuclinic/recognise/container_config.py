@@ -207,7 +207,7 @@ def gone_gpus(asked: Iterable[str], count: int | None, uuids: Iterable[str]) -> 
     known = [u for u in uuids if u.startswith("GPU-")]
     out = []
     for name in asked:
-        number = name.isdecimal() and count is not None and int(name) >= count
+        number = name.isdecimal() and count is not None and (len(name) > 9 or int(name) >= count)
         identity = name.startswith("GPU-") and bool(known) and not any(u.startswith(name) for u in known)
         if number or identity:
             out.append(name)

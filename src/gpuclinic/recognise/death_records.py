@@ -17,10 +17,10 @@ _KILLED, _CORE = 0x10, 0x08
 _MOST_DEATHS = 200
 _EVENT = re.compile(r"msg=audit\((\d+\.\d+:\d+)\)")
 _CALL = re.compile(
-    r"^type=SYSCALL .*\bsyscall=(?:62|129|131|200|234|424|kill|tkill|tgkill|pidfd_send_signal)\b.*\ba0=([0-9a-f]+) a1=([0-9a-f]+)"
+    r"^type=SYSCALL .*\bsyscall=(?:62|129|131|200|234|424|kill|tkill|tgkill|pidfd_send_signal)\b.*\ba0=([0-9a-f]{1,16}) a1=([0-9a-f]{1,16})\b"
 )
-_OBJECT = re.compile(r"^type=OBJ_PID .*\bopid=(\d+)\b")
-_ABEND = re.compile(r"^type=ANOM_ABEND .*\bpid=(\d+)\b")
+_OBJECT = re.compile(r"^type=OBJ_PID .*\bopid=(\d{1,10})\b")
+_ABEND = re.compile(r"^type=ANOM_ABEND .*\bpid=(\d{1,10})\b")
 _DEADLY = frozenset({1, 2, 3, 6, 9, 11, 15})
 
 

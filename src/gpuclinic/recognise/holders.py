@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuclinic.model import digits
 from gpuclinic.recognise.cgroup_paths import Owner, owner_of
 from gpuclinic.recognise.parsers.gpu_tables import read_table
 from gpuclinic.recognise.process_table import Task, program_root
@@ -171,8 +172,8 @@ def _environment_fields(raw: Raw, owner: Owner, machine: Machine) -> dict[str, S
     out: dict[str, Scalar] = {
         "environment_known": True,
         "visible_devices": env.get("CUDA_VISIBLE_DEVICES"),
-        "local_rank": int(local) if local is not None and local.isdecimal() else None,
-        "world_size": int(world) if world is not None and world.isdecimal() else None,
+        "local_rank": digits(local),
+        "world_size": digits(world),
         "mps_pipe": env.get("CUDA_MPS_PIPE_DIRECTORY"),
         "allocator": allocator_settings(env),
     }

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.knowledge.busy_programs import role_of
-from gpuclinic.model import Document
+from gpuclinic.model import Document, digits
 from gpuclinic.recognise.cgroup_paths import owner_of
 from gpuclinic.recognise.making import Making, number, pairs, whole
 from gpuclinic.recognise.parsers.memory import parse_meminfo
@@ -247,10 +247,9 @@ def _quota(folder: str, key: str, held: Mapping[str, str], own: bool) -> Fact | 
     making.put("throttled_share", round(throttled / periods, 4))
     making.put("throttled_pct", round(100 * throttled / periods), text=f"nr_periods {periods} nr_throttled {throttled}")
     words = held.get("cpu.max", "").split()
-    if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
-        making.put(
-            "cpus_allowed", round(int(words[0]) / int(words[1]), 2), f"{folder}/cpu.max", held["cpu.max"].strip()
-        )
+    quota, period = (digits(words[0]), digits(words[1])) if len(words) == 2 else (None, None)
+    if quota is not None and period:
+        making.put("cpus_allowed", round(quota / period, 2), f"{folder}/cpu.max", held["cpu.max"].strip())
     return making.fact()
 
 

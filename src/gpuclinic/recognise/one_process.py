@@ -9,7 +9,8 @@ import msgspec
 
 from gpuclinic.knowledge.codes import by_code
 from gpuclinic.knowledge.waiting_calls import waiting_calls
-from gpuclinic.model import Fact, Scalar, Where
+from gpuclinic.model import Fact, Scalar, Where, digits
+from gpuclinic.recognise.making import whole
 from gpuclinic.recognise.parsers.processes import miner_points, program_of
 from gpuclinic.recognise.proc_files import Stat, ended_by
 from gpuclinic.recognise.secrets import masked_cmdline
@@ -50,8 +51,9 @@ def parse_call(text: str, machine: str) -> tuple[str | None, int | None]:
     words = text.split()
     if not words or not words[0].isdecimal():
         return (words[0] if words else None), None
-    name = waiting_calls().get((machine, int(words[0])), f"system call {words[0]}")
-    on = int(words[1], 16) if name in _ON_A_DESCRIPTOR and len(words) > 1 else None
+    number = digits(words[0])
+    name = waiting_calls().get((machine, -1 if number is None else number), f"system call {words[0][:20]}")
+    on = whole(words[1], 16) if name in _ON_A_DESCRIPTOR and len(words) > 1 else None
     return name, on if on is not None and on < 1 << 20 else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuclinic.model import Fact, Where
+from gpuclinic.model import Fact, Where, digits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,10 +92,7 @@ def _place(source: str, name: str, values: Mapping[str, str], value: Scalar) -> 
 
 
 def _whole(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None
+    return digits(text)
 
 
 def _speed(text: str | None) -> float | None:

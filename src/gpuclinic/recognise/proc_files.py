@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_STAT = re.compile(r"^(?P<pid>\d+) \((?P<name>.*)\) (?P<state>[A-Za-z]) (?P<rest>[-\d ]+)", re.DOTALL)
+_STAT = re.compile(r"^(?P<pid>\d{1,10}) \((?P<name>.*)\) (?P<state>[A-Za-z]) (?P<rest>[-\d ]+)", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuclinic.model import digits
 from gpuclinic.recognise.secrets import masked_cmdline
 
 if TYPE_CHECKING:
@@ -44,21 +45,24 @@ class Task(NamedTuple):
         return None if up_s is None else max(0.0, up_s - self.start_ticks / TICKS_PER_SECOND)
 
 
+_LONGEST_CELL = 20
+
+
 def parse_stat(text: str) -> Task | None:
     """/proc/PID/stat; the name may hold blanks and brackets, so the last bracket counts. None where it is something else."""
     head, bracket, rest = text.rpartition(")")
     pid, opening, comm = head.partition("(")
-    cells = rest.split()
-    if not bracket or not opening or len(cells) < 20 or not pid.strip().isdecimal():
+    cells = [pid, *rest.split()]
+    if not bracket or not opening or len(cells) < 21 or max(map(len, cells[:38])) > _LONGEST_CELL:
         return None
     try:
-        number, parent = int(pid), int(cells[1])
-        in_kernel = bool(int(cells[6]) & _KERNEL_THREAD) or parent == 2 or (number == 2 and comm == "kthreadd")
-        ticks, threads, start = int(cells[11]) + int(cells[12]), int(cells[17]), int(cells[19])
-        processor = int(cells[36]) if len(cells) > 36 else -1
-        return Task(number, comm[:64], cells[0][:1], parent, int(cells[3]), in_kernel, ticks, threads, start, processor)
+        number, parent, session = int(pid), int(cells[2]), int(cells[4])
+        in_kernel = bool(int(cells[7]) & _KERNEL_THREAD) or parent == 2 or (number == 2 and comm == "kthreadd")
+        ticks, threads, start = int(cells[12]) + int(cells[13]), int(cells[18]), int(cells[20])
+        processor = int(cells[37]) if len(cells) > 37 else -1
     except ValueError:
         return None
+    return Task(number, comm[:64], cells[1][:1], parent, session, in_kernel, ticks, threads, start, processor)
 
 
 def parse_status(text: str) -> dict[str, str]:
@@ -74,13 +78,14 @@ def parse_status(text: str) -> dict[str, str]:
 def uid_of(status: Mapping[str, str]) -> int | None:
     """The real user's number."""
     first = (status.get("Uid") or "").split()
-    return int(first[0]) if first and first[0].isdecimal() else None
+    return digits(first[0]) if first else None
 
 
 def switches_of(status: Mapping[str, str]) -> int | None:
     """How often the task has been taken off the processor, of its own will or not; it stands still while the task is stuck."""
-    both = [status.get("voluntary_ctxt_switches", ""), status.get("nonvoluntary_ctxt_switches", "")]
-    return sum(map(int, both)) if all(value.isdecimal() for value in both) else None
+    both = [digits(status.get(f"{name}_ctxt_switches")) for name in ("voluntary", "nonvoluntary")]
+    known = [number for number in both if number is not None]
+    return sum(known) if len(known) == len(both) else None
 
 
 def command_line(data: bytes) -> str:
@@ -105,8 +110,9 @@ def user_names(passwd: str) -> dict[int, str]:
     out: dict[int, str] = {}
     for line in passwd.splitlines()[:50_000]:
         cells = line.split(":")
-        if len(cells) >= 4 and cells[2].isdecimal():
-            out.setdefault(int(cells[2]), cells[0][:64])
+        number = digits(cells[2]) if len(cells) >= 4 else None
+        if number is not None:
+            out.setdefault(number, cells[0][:64])
     return out
 
 

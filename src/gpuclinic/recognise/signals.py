@@ -192,11 +192,14 @@ def _identities(match: re.Match[str], keys: frozenset[str]) -> list[str | None]:
     return [value for name, value in match.groupdict().items() if name.rstrip(_DIGITS) in keys]
 
 
+_LONGEST_NUMBER = 24
+
+
 def _folded(match: re.Match[str]) -> dict[str, str]:
-    """The named groups that took part. An expression cannot use a name twice, so pid2 means pid."""
+    """The named groups that took part, but numbers that no program prints. An expression cannot use a name twice, so pid2 means pid."""
     groups: dict[str, str] = {}
     for name, value in match.groupdict().items():
-        if value is not None:
+        if value is not None and not (len(value) > _LONGEST_NUMBER and value.isdecimal()):
             groups[name] = value
             groups.setdefault(name.rstrip(_DIGITS), value)
     return groups

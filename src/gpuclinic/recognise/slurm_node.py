@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuclinic.model import digits
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,8 +40,9 @@ def expanded(text: str) -> Iterator[str]:
 def _numbers(text: str) -> Iterator[str]:
     for part in text.split(","):
         low, _, high = part.partition("-")
-        if low.isdecimal() and (high or low).isdecimal():
-            for number in range(int(low), min(int(high or low), int(low) + 20_000) + 1):
+        first, last = digits(low), digits(high or low)
+        if first is not None and last is not None:
+            for number in range(first, min(last, first + 20_000) + 1):
                 yield str(number).zfill(len(low))
 
 
@@ -64,7 +67,8 @@ def _number_in(number: str, ranges: str) -> bool:
     for part in ranges.split(","):
         low, _, high = part.partition("-")
         same_width = len(number) == len(low) or not low.startswith("0")
-        if low.isdecimal() and (high or low).isdecimal() and same_width and int(low) <= int(number) <= int(high or low):
+        first, one, last = digits(low), digits(number), digits(high or low)
+        if same_width and None not in (first, one, last) and (first or 0) <= (one or 0) <= (last or 0):
             return True
     return False
 
@@ -73,7 +77,7 @@ def gpus_in_gres(gres: str) -> int | None:
     """GPUs of a Gres= value ("gpu:a100:8,nvme:1", "gpu:h100:4(S:0)", "gpu"); None where it names none. Shares (shard, mps) are no GPUs."""
     total = None
     for piece in split_list(gres.strip('"')):
-        match = re.fullmatch(r"gpu(?::[A-Za-z_][\w.-]*)?(?::(?P<count>\d+))?(?:\([^)]*\))?", piece)
+        match = re.fullmatch(r"gpu(?::[A-Za-z_][\w.-]*)?(?::(?P<count>\d{1,9}))?(?:\([^)]*\))?", piece)
         if match:
             total = (total or 0) + int(match["count"] or 1)
     return total

@@ -275,7 +275,11 @@ def block_devices(diskstats: str, files: Mapping[str, str]) -> list[Fact]:
     found: dict[str, Making] = {}
     for line in diskstats.splitlines()[:5000]:
         words = line.split()
-        if len(words) < 14 or not _WHOLE_DISK.match(words[2]) or not all(word.isdecimal() for word in words[3:14]):
+        if (
+            len(words) < 14
+            or not _WHOLE_DISK.match(words[2])
+            or not all(re.fullmatch(r"\d{1,20}", word) for word in words[3:14])
+        ):
             continue
         making = found[words[2]] = Making("block_device", words[2], "/proc/diskstats")
         making.put("device", words[2], text=line.strip())

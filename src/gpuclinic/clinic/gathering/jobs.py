@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
-from gpuclinic.model import Stamp, UserError, Where
+from gpuclinic.model import Stamp, UserError, Where, digits
 from gpuclinic.recognise.one_process import death_fact
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _take(host: Asked, job: Job, argv: tuple[str, ...], answer: Answer, gathered
     if program == "sacct":
         return _accounted(answer.text, gathered)
     if argv[1:2] == ("listpids",):
-        gathered.subject.pids |= {int(line.split()[0]) for line in answer.lines()[1:] if line.split()[0].isdecimal()}
+        gathered.subject.pids |= {n for line in answer.lines()[1:] if (n := digits(line.split()[0])) is not None}
         return False
     del host, since
     return job.kind in ("slurm", "pod") and bool(answer.data.strip()) and argv[1] in ("show", "describe")
@@ -223,7 +223,7 @@ def _unit(block: dict[str, str], source: str, gathered: Gathered, since: float |
     subject = gathered.subject
     if block.get("LoadState") == "not-found":
         return False
-    pid = int(block["ExecMainPID"]) if block.get("ExecMainPID", "").isdecimal() else 0
+    pid = digits(block.get("ExecMainPID")) or 0
     ended = _unit_time(block.get("ExecMainExitTimestamp", ""), subject.offset)
     if since is not None and (
         (subject.pid is not None and pid not in subject.pids) or (ended is not None and ended < since)
@@ -234,15 +234,15 @@ def _unit(block: dict[str, str], source: str, gathered: Gathered, since: float |
         subject.cgroups.add(block["ControlGroup"].lower())
     running = block.get("MainPID", "0")
     code, status = block.get("ExecMainCode", "0"), block.get("ExecMainStatus", "")
-    if running.isdecimal() and running != "0":
-        subject.pids.add(int(running))
+    subject.pids |= {n for n in (digits(running),) if n}
     if since is None and subject.asked == "job":
         subject.began = _unit_time(block.get("ExecMainStartTimestamp", ""), subject.offset)
         subject.ended = ended if running == "0" else None
-    if pid and code in ("1", "2", "3") and status.isdecimal() and running == "0":
+    number = digits(status)
+    if pid and code in ("1", "2", "3") and number is not None and running == "0":
         if subject.asked == "job":
             subject.pids.add(pid)
-        peak, most = block.get("MemoryPeak", ""), block.get("MemoryMax", "")
+        peak, most = digits(block.get("MemoryPeak")), digits(block.get("MemoryMax"))
         text = " ".join(
             f"{k}={block[k]}"
             for k in (
@@ -258,10 +258,9 @@ def _unit(block: dict[str, str], source: str, gathered: Gathered, since: float |
             if k in block
         )
         fact = death_fact(
-            pid, None, "systemd", Where(source, None, text[:500]), signal=int(status) if code in ("2", "3") else None,
-            exit_code=int(status) if code == "1" else None, unit=block["Id"], result=block.get("Result"),
-            memory_peak_mib=int(peak) / 1048576 if peak.isdecimal() and int(peak) < 1 << 62 else None,
-            memory_limit_mib=int(most) / 1048576 if most.isdecimal() and int(most) < 1 << 62 else None,
+            pid, None, "systemd", Where(source, None, text[:500]), signal=number if code in ("2", "3") else None,
+            exit_code=number if code == "1" else None, unit=block["Id"], result=block.get("Result"),
+            memory_peak_mib=None if peak is None else peak / 1048576, memory_limit_mib=None if most is None else most / 1048576,
         )  # fmt: skip
         gathered.facts.append(
             msgspec.structs.replace(fact, time=Stamp(ended, zoned=True)) if ended is not None else fact

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
 from gpuclinic.clinic.gathering._numbers import numbers_of
-from gpuclinic.model import NotRead, Scalar, Where
+from gpuclinic.model import NotRead, Scalar, Where, digits
 from gpuclinic.observe.replay import NOT_ASKED
 from gpuclinic.recognise.one_process import (
     STATES,
@@ -83,10 +83,10 @@ def gather_process(host: Asked, pid: int, gathered: Gathered) -> None:
     if subject.boot is not None:
         subject.began = subject.boot + stat.start / _TICKS
     status = _read(host, gathered, pid, "status")
-    tgid = parse_status(status).get("Tgid", str(pid))
-    if tgid != str(pid) and tgid.isdecimal():  # a thread's number: the process is asked about
-        gathered.words.append(("thread", {"pid": pid, "process": int(tgid)}))
-        gather_process(host, int(tgid), gathered)
+    tgid = digits(parse_status(status).get("Tgid"))
+    if tgid is not None and tgid != pid:  # a thread's number: the process is asked about
+        gathered.words.append(("thread", {"pid": pid, "process": tgid}))
+        gather_process(host, tgid, gathered)
         subject.pids.add(pid)
         return
     if not subject.alive:
@@ -235,7 +235,7 @@ def _look(host: Asked, pid: int) -> _Seen:
     for member in family[:64]:
         told = counters.get(f"/proc/{member}/io")
         found = parse_status(told.text) if told is not None and told.ok else {}
-        moved += sum(int(found[k]) for k in ("rchar", "wchar") if found.get(k, "").isdecimal())
+        moved += sum(digits(found.get(k)) or 0 for k in ("rchar", "wchar"))
     mine = answers.get(f"/proc/{pid}/stat")
     return _Seen(family, stats, moved, mine.at if mine is not None else 0.0)
 
@@ -339,7 +339,7 @@ def _waiting(host: Asked, view: View, call: str | None, on: int | None) -> tuple
     tracer = view.status.get("TracerPid", "0")
     fields: dict[str, Scalar] = {
         "pid": pid, "name": stat.name, "state": stat.state, "wchan": wchan, "call": call, "threads": stat.threads,
-        "stopped": stat.state == "T", "traced": stat.state == "t", "tracer": int(tracer) if tracer.isdecimal() and tracer != "0" else None,
+        "stopped": stat.state == "T", "traced": stat.state == "t", "tracer": digits(tracer) or None,
         "zombie": False, "gone": False, "python": "python" in view.command, "command": view.command[:200] or stat.name,
     }  # fmt: skip
     state = f"{stat.state} ({STATES.get(stat.state, '?')})"

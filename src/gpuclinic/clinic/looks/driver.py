@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, is_absent
 from gpuclinic.knowledge.drivers import architecture_of, branch_of
-from gpuclinic.model import Document, Gap
+from gpuclinic.model import Document, Gap, digits
 from gpuclinic.recognise.parsers.modules import parse_driver_version, parse_modinfo
 from gpuclinic.recognise.parsers.system import parse_cmdline, parse_modprobe
 
@@ -250,7 +250,7 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
             "others_may_write": bool(int(mode, 8) & 0o002) if re.fullmatch(r"[0-7]{3,4}", mode) else None,
         }  # fmt: skip
         seen.fact("device_node", path, fields, path)
-    numbers = sorted(int(name[6:]) for name in names if name[6:].isdecimal())
+    numbers = sorted(n for name in names if (n := digits(name[6:])) is not None)
     state["nodes"] = len(numbers)
     state["control_node"] = "nvidiactl" in names
     state["uvm_node"] = "nvidia-uvm" in names
@@ -263,7 +263,8 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
     missing = [f"/dev/nvidia{n}" for n in sorted(minors) if n not in numbers]
     state["nodes_missing"] = ", ".join(missing) or None
     helper = host.stat("/usr/bin/nvidia-modprobe")
-    state["modprobe_helper"] = bool(int(str(helper.json().get("mode") or "0"), 8) & 0o4000) if helper.ok else False
+    mode = str(helper.json().get("mode") or "0")
+    state["modprobe_helper"] = helper.ok and bool(re.fullmatch(r"[0-7]{1,6}", mode)) and bool(int(mode, 8) & 0o4000)
 
 
 def _majors(host: Asked) -> dict[str, int]:
@@ -309,7 +310,7 @@ def _support(wanted: Wanted, seen: Seen, state: dict[str, Scalar]) -> None:
     """For each GPU on the bus: does this driver, in this flavour, drive its architecture?"""
     mine: list[dict[str, Scalar]] = []
     version = str(state.get("version") or state.get("disk_version") or "")
-    branch = int(version.partition(".")[0]) if version.partition(".")[0].isdecimal() else None
+    branch = digits(version.partition(".")[0])
     flavour = state.get("flavour") or state.get("disk_flavour")
     for device in wanted.of("pci_device"):
         found = (

@@ -15,7 +15,7 @@ from gpuclinic.clinic.looks.containers import look_at_containers
 from gpuclinic.clinic.looks.fabric import look_at_fabric
 from gpuclinic.clinic.looks.processes import DAEMONS, look_at_holders, read_tasks
 from gpuclinic.clinic.looks.schedulers import look_at_schedulers
-from gpuclinic.model import Fact, Gap
+from gpuclinic.model import Fact, Gap, digits
 from gpuclinic.recognise import process_table, restart_reasons, told
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class _WithProcesses:
         answer = self._host.file(path, most, end=end)
         parts = path.split("/")
         fact = (
-            self._processes.get(int(parts[2]))
+            self._processes.get(digits(parts[2]) or 0)
             if len(parts) == 4 and parts[1] == "proc" and parts[2].isdecimal()
             else None
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.looks._look import Seen, Wanted
 from gpuclinic.clinic.looks._texts import Texts
+from gpuclinic.model import digits
 from gpuclinic.recognise import host_state
 from gpuclinic.recognise.process_table import parse_stat
 
@@ -110,7 +111,8 @@ def _with_limits(texts: Texts, place: str) -> dict[str, str]:
         if current is None:
             continue
         files[f"{folder}/memory.current"] = current
-        if current.strip().isdecimal() and text.strip().isdecimal() and int(current) > 0.85 * int(text):
+        used, most = digits(current), digits(text)
+        if used is not None and most is not None and used > 0.85 * most:
             files |= texts.many(f"{folder}/memory.stat")
     return files
 

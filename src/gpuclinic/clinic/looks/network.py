@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.looks._look import Seen, Wanted
 from gpuclinic.clinic.looks._texts import Texts
-from gpuclinic.model import Gap
+from gpuclinic.model import Gap, digits
 from gpuclinic.recognise import network_state
 from gpuclinic.recognise.host_state import table
 
@@ -69,7 +69,7 @@ def look_at_interfaces(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
     seen.facts += network_state.tcp_counters(texts.one("/proc/net/snmp") or "")
     seen.facts += network_state.softnet(texts.one("/proc/net/softnet_stat") or "")
     counts = texts.many("/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max")
-    values = [int(text) if text.strip().isdecimal() else None for _, text in sorted(counts.items())]
+    values = [digits(text) for _, text in sorted(counts.items())]
     if len(values) == 2:
         place = "/proc/sys/net/netfilter/nf_conntrack_count"
         seen.facts += table(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent
-from gpuclinic.model import Gap
+from gpuclinic.model import Gap, digits
 from gpuclinic.recognise import process_table as table
 from gpuclinic.recognise.cgroup_paths import owner_of
 from gpuclinic.recognise.holders import NOT_JOBS, Machine, Raw, holder_fields, program_names, use_fields, visible_fields
@@ -199,7 +199,7 @@ def _confirm(host: Asked, wanted: Wanted, holders: dict[int, Raw], gone: list[in
         still = {int(pid) for pid in re.findall(r'"pid":\s*(\d{1,10})\b', again.text)}
         for pid in [pid for pid in gone if pid not in still]:
             del holders[pid]
-    listed = {int(name) for name in host.listing("/proc").lines() if name.isdecimal()}
+    listed = {digits(name) for name in host.listing("/proc").lines()}
     for pid in [pid for pid in gone if pid in holders]:
         if pid in listed:
             del holders[pid]  # it was only just starting
@@ -244,7 +244,7 @@ def _search(
             raw.files = files
             found = holder_fields(raw, [], machine)
             indices = {
-                minors[m].fields.get("index") for f in files if (m := int(re.sub(r"\D", "", f[11:]) or -1)) in minors
+                minors[m].fields.get("index") for f in files if (m := digits(re.sub(r"\D", "", f[11:]))) in minors
             }
             found["gpus"] = ",".join(str(i) for i in sorted(i for i in indices if i is not None)) or None
             fields[pid] = found
@@ -264,7 +264,9 @@ def _visible_devices(host: Asked, machine: Machine, seen: Seen) -> None:
     refused = 0
     for path, answer in host.files("/proc/[0-9]*/environ", 1 << 17).items():
         env = table.chosen_environment(answer.data) if answer.ok else {}
-        pid = int(path.split("/")[2])
+        pid = digits(path.split("/")[2])
+        if pid is None:
+            continue
         task = machine.tasks.get(pid)
         refused += task is not None and not task.kernel_thread and not answer.ok and not is_absent(answer)
         if "CUDA_VISIBLE_DEVICES" not in env or task is None:

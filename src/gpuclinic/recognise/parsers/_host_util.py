@@ -23,12 +23,14 @@ LONGEST_LINE = 20_000
 _SIZE = re.compile(r"^([\d][\d.,]*)\s*([KMGTPE]?)(i?)(B|o|b)?(?:ytes?)?$", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _PROMPT = re.compile(r"^(?:\(\S+\)\s*)?(?:\[?[\w.+-]+@[\w.-]+[^#$%>]{0,80}[#$%>]|[$#>]|❯|➜)\s+(?P<command>\S.*)$")
-_DURATION = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
-_AGE = re.compile(r"(\d+(?:\.\d+)?)(d|h|m|s|ms|y|w)")
+_DURATION = re.compile(r"^(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?$")
+_AGE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)(d|h|m|s|ms|y|w)")
 _AGE_SECONDS = {"y": 31536000.0, "w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _RUNTIME_STAMP = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?: std(?:out|err) [FP])?(?: |$)"
 )
+_MOST = 1e30
+"""No program prints a larger number."""
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -52,7 +54,8 @@ def number(text: str | None) -> float | None:
     elif re.fullmatch(r"[-+]?\d+,\d+", cleaned):
         cleaned = cleaned.replace(",", ".")
     match = _NUMBER.search(cleaned)
-    return float(match.group()) if match else None
+    value = float(match.group()) if match else None
+    return value if value is not None and abs(value) < _MOST else None
 
 
 def whole(text: str | None) -> int | None:
@@ -109,10 +112,10 @@ def duration_s(text: str | None) -> float | None:
     if match:
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
-    match = re.fullmatch(r"(\d+)-(\d+)(?::(\d+))?", text)
+    match = re.fullmatch(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", text)
     if match:
         return float(int(match.group(1)) * 86400 + int(match.group(2)) * 3600 + int(match.group(3) or 0) * 60)
-    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+    if re.fullmatch(r"\d{1,15}(?:\.\d{1,15})?", text):
         return float(text)
     parts = _AGE.findall(text)
     if parts and _AGE.sub("", text).strip(" ,") == "":

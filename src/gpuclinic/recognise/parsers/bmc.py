@@ -275,7 +275,7 @@ def _table_sensor(document: Document, index: int, line: str, match: re.Match[str
     return fact(document, "sensor", str(fields["name"]), fields, index, line)
 
 
-_DMI_HANDLE = re.compile(r"^Handle 0x[0-9A-Fa-f]+, DMI type (?P<type>\d+)")
+_DMI_HANDLE = re.compile(r"^Handle 0x[0-9A-Fa-f]+, DMI type (?P<type>\d{1,4})")
 _DMI_FIELD = re.compile(r"^\s+(?P<name>[A-Z][\w /()-]{2,40}):\s*(?P<value>.*)$")
 _DMI_TITLES = {
     "System Power Supply": 39,

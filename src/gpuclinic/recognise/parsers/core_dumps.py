@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuclinic.model import Document, Fact, Stamp
+from gpuclinic.model import Document, Fact, Stamp, digits
 from gpuclinic.recognise.one_process import death_fact
 
 if TYPE_CHECKING:
     from gpuclinic.model import Where
 
-_PID = re.compile(r"^\s*PID: (?P<pid>\d+) \((?P<name>[^)]*)\)")
+_PID = re.compile(r"^\s*PID: (?P<pid>\d{1,10}) \((?P<name>[^)]*)\)")
 _FIELD = re.compile(r"^\s*(?P<name>UID|Signal|Timestamp|Unit|Storage|Executable): (?P<value>.*)$")
 _ROW = re.compile(
-    r"^(?P<when>\w{3} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+)\s+(?P<pid>\d+)\s+(?P<uid>\d+)\s+\d+\s+"
+    r"^(?P<when>\w{3} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+)\s+(?P<pid>\d{1,10})\s+(?P<uid>\d+)\s+\d+\s+"
     r"(?:SIG)?(?P<signal>[A-Z]+|\d+)\s+(?P<core>\S+)\s+(?P<exe>\S+)"
 )
 _WHEN = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: (\S+))?")
@@ -62,10 +62,10 @@ def parse_core_dumps(document: Document) -> list[Fact]:
 def _death(block: dict[str, str], places: dict[str, Where]) -> list[Fact]:
     """One dump, where it names a process and a signal."""
     told = block.get("Signal", "")
-    number = int(told.split()[0]) if told.split() and told.split()[0].isdecimal() else _NUMBERS.get(told)
+    number = digits(told.split()[0] if told.split() else None) or _NUMBERS.get(told)
     if not number or "pid" not in block:
         return []
-    uid = re.match(r"\d+", block.get("UID", ""))
+    uid = re.match(r"\d{1,10}", block.get("UID", ""))
     place = places.get("Signal") or places[""]
     if places.get(""):
         place = msgspec.structs.replace(place, text=f"{places[''].text.strip()}, {place.text.strip()}")

@@ -30,7 +30,7 @@ _ROW = re.compile(
     r"\s+(?P<pct>\d{1,3}\s?%|-)\s+(?P<mount>/(?:\S.{0,300})?)$"
 )
 _INODES = re.compile(r"IUse%|Inodes|I-?nodos|Inoder|\(I\)|IUti%|IBen", re.IGNORECASE)
-_BLOCKS = re.compile(r"(\d+)?(?P<unit>[KMG])?-?(?:blocks|块|區段|Blöcke|blocs|block|bloques)", re.IGNORECASE)
+_BLOCKS = re.compile(r"(\d{1,9})?(?P<unit>[KMG])?-?(?:blocks|块|區段|Blöcke|blocs|block|bloques)", re.IGNORECASE)
 _LISTED = re.compile(
     r"^\s*(?:\d+\s+)?(?P<mode>[-dlbcps][-rwxsStT]{9}[.+@]?)\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+"
     r"(?P<size>\d+,\s*\d+|[\d.,]+[KMGTP]?)\s+(?P<time>\d{4}-\d\d-\d\d(?:\s+\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:\s+"

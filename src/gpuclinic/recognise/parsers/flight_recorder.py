@@ -48,8 +48,9 @@ def parse_flight_recorder(document: Document) -> list[Fact]:
 
 
 def _rank(source: str, value: dict[str, Any]) -> int | None:
-    if isinstance(value.get("rank"), int):
-        return int(value["rank"])
+    told = value.get("rank")
+    if isinstance(told, int) and 0 <= told < 1 << 31:
+        return int(told)
     stem = source.rsplit("/", 1)[-1].removesuffix(".json").removesuffix(".pkl").removesuffix(".pickle")
     found = _RANK.search(stem) or _ENDING.search(stem)
     return int(found.group(1)) if found else None

@@ -14,6 +14,7 @@ _ADDRESS = re.compile(
     r"(?<![0-9A-Fa-f])(?<![0-9A-Fa-f]:)(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?!["
     r"0-9A-Fa-f:])"
 )
+_MOST = 1e30
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _MISSING = frozenset(
     ["n/a", "not available", "not supported", "requested functionality has been deprecated", "unknown", "none", "-", ""]
@@ -79,7 +80,8 @@ def number(text: str) -> int | float | None:
     if not found or len(found.group()) > 40:
         return None
     value = found.group()
-    return float(value) if any(c in value for c in ".eE") else int(value)
+    told = float(value) if any(c in value for c in ".eE") else int(value)
+    return told if abs(told) < _MOST else None
 
 
 def whole(text: str) -> int | None:

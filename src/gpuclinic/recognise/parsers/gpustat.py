@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from gpuclinic.model import Document, Fact
 
 _CARD = re.compile(
-    r"^[ \t>]*\[(?P<index>\d{1,3})\] (?P<name>[^|]{2,60}?) *\| *(?P<heat>\d+)?[^,|]{0,8}(?:, *(?P<fan>\d+) %)?,"
-    r" *(?P<busy>\d+|\?\?) %(?:, *(?P<power>\d+)(?: / *(?P<limit>\d+))? W)? *\| *(?P<used>\d+) / *(?P<total>\d+) MB"
+    r"^[ \t>]*\[(?P<index>\d{1,3})\] (?P<name>[^|]{2,60}?) *\| *(?P<heat>\d{1,9})?[^,|]{0,8}(?:, *(?P<fan>\d{1,9}) %)?,"
+    r" *(?P<busy>\d{1,9}|\?\?) %(?:, *(?P<power>\d{1,9})(?: / *(?P<limit>\d{1,9}))? W)? *\| *(?P<used>\d{1,9}) / *(?P<total>\d{1,9}) MB"
     r"(?: *\|(?P<processes>.*))?"
 )
-_PROCESS = re.compile(r"(?:(?P<user>[\w.-]+):)?(?P<name>[^\s:/()]+)?/(?P<pid>\d{1,8})\((?P<memory>\d+|\?)M?\)")
+_PROCESS = re.compile(r"(?:(?P<user>[\w.-]+):)?(?P<name>[^\s:/()]+)?/(?P<pid>\d{1,8})\((?P<memory>\d{1,9}|\?)M?\)")
 
 
 def parse_gpustat(document: Document) -> list[Fact]:

@@ -42,7 +42,7 @@ _GET_EVENT = re.compile(
     r"^(?:(?P<ns>[a-z0-9-]+)\s+)?(?P<age>(?:\d+[dhms])+(?: \(x\d+ over \S+\))?|<unknown>)\s+(?P<type>Normal|Warning)"
     r"\s+(?P<reason>[A-Z]\w+)\s+(?P<object>\S+)\s+(?P<message>\S.*)$"
 )
-_TIMES = re.compile(r"\(x(\d+)")
+_TIMES = re.compile(r"\(x(\d{1,12})\b")
 _PHASE = {"CrashLoopBackOff", "Error", "OOMKilled", "ImagePullBackOff", "ErrImagePull"}
 
 

@@ -17,8 +17,8 @@ _DEVICE = re.compile(
 _IDS = re.compile(r"\[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\]")
 _REV = re.compile(r"\(rev (?P<rev>[0-9a-f]{2})\)")
 _LINK = re.compile(
-    r"Lnk(?P<what>Cap|Sta):.*?Speed (?P<speed>[\d.]+GT/s|unknown)(?P<snote> \((?:ok|downgraded|strange|overdriven)\))?"
-    r", Width (?P<width>x\d+)(?P<wnote> \((?:ok|downgraded|strange|overdriven)\))?"
+    r"Lnk(?P<what>Cap|Sta):.*?Speed (?P<speed>\d{1,4}(?:\.\d{1,3})?GT/s|unknown)(?P<snote> \((?:ok|downgraded|strange|overdriven)\))?"
+    r", Width (?P<width>x\d{1,3})(?P<wnote> \((?:ok|downgraded|strange|overdriven)\))?"
 )
 _BUS = re.compile(r"Bus: primary=(?P<p>[0-9a-f]{2}), secondary=(?P<s>[0-9a-f]{2}), subordinate=(?P<u>[0-9a-f]{2})")
 _ACS = re.compile(r"ACSCtl:\s*(?P<flags>.*)")

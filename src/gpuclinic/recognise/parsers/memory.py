@@ -27,7 +27,7 @@ _FREE_ROW = re.compile(
     rf"Speicher|Speich|Minne|Swap|交换|置換|スワップ|Échange|Växlingsutrymme|[-]/\+ "
     rf"[^:]{{3,40}})\s*[:：.]\s*(?P<values>{_VALUE}(?:\s+{_VALUE})*)\s*$"
 )
-_MEMINFO = re.compile(r"^\s*(?P<name>[A-Z]\w+(?:\([a-z_]+\))?):\s+(?P<value>\d+)(?: kB)?\s*$")
+_MEMINFO = re.compile(r"^\s*(?P<name>[A-Z]\w+(?:\([a-z_]+\))?):\s+(?P<value>\d{1,18})(?: kB)?\s*$")
 _WANTED = {
     "MemTotal": "total_mib",
     "MemFree": "free_mib",
@@ -52,10 +52,10 @@ _CGROUP_NAME = (
     r"max_usage_in_bytes|failcnt|oom_control|memsw\.limit_in_bytes)"
 )
 _CGROUP_PATH = re.compile(
-    rf"(?P<path>[\w@:./\\-]*/)?(?P<file>{_CGROUP_NAME})\s*(?:[:=]\s*|\s+)?(?P<value>max|\d+)?\s*$"
+    rf"(?P<path>[\w@:./\\-]*/)?(?P<file>{_CGROUP_NAME})\s*(?:[:=]\s*|\s+)?(?P<value>max|\d{{1,20}})?\s*$"
 )
 _CGROUP_EVENT = re.compile(
-    r"^\s*(?P<name>low|high|max|oom|oom_kill|oom_group_kill|under_oom|oom_kill_disable)\s+(?P<value>\d+)\s*$"
+    r"^\s*(?P<name>low|high|max|oom|oom_kill|oom_group_kill|under_oom|oom_kill_disable)\s+(?P<value>\d{1,18})\s*$"
 )
 _CGROUP_FIELD = {
     "memory.max": "limit_mib",

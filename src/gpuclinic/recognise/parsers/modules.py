@@ -48,7 +48,7 @@ _MODINFO = re.compile(
 )
 _SECURE = re.compile(r"^\s*Secure ?Boot(?: is)?:? (?P<state>enabled|disabled)", re.IGNORECASE)
 _NODE = re.compile(
-    r"^(?P<mode>[cb][rwxsStT-]{9})[.+]?\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+(?P<major>\d+),\s*(?P<minor>\d+)"
+    r"^(?P<mode>[cb][rwxsStT-]{9})[.+]?\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S+)\s+(?P<major>\d{1,9}),\s*(?P<minor>\d{1,9})"
     r"\s+.*?"
     r"(?P<path>/dev/\S+|nvidia\S*)$"
 )

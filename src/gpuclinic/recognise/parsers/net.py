@@ -140,7 +140,7 @@ def _interface_head(interfaces: _Interfaces, index: int, line: str) -> bool:
 
 def _interface_detail(interfaces: _Interfaces, index: int, line: str) -> None:
     text = line.strip()
-    match = re.match(r"Speed:\s+(\d+)\s*([MG]b/s)", text)
+    match = re.match(r"Speed:\s+(\d{1,9})\s*([MG]b/s)", text)
     if match:
         interfaces.put("speed_mbps", float(match.group(1)) * (1000 if match.group(2)[0] == "G" else 1), index, line)
     match = re.match(r"Link detected:\s+(yes|no)", text)

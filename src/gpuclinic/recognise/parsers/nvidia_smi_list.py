@@ -15,17 +15,17 @@ _GPU = re.compile(r"^[\s>|]*GPU\s+(?P<index>\d{1,3}): (?P<name>.{1,80}?) \(UUID:
 _COMMAND = re.compile(r"nvidia-smi\b.*(?:-L|--list-gpus|nvlink|\s-i[ =])|--gpus ")
 _PART = re.compile(r"\|\s*(?:head|tail|grep|sed|awk)|\s-i[ =]?\S|--id=|--gpus .?.?device=")
 _MIG = re.compile(
-    r"^[\s>|]*MIG (?P<profile>\d+[gc][\w.+]*)\s+Device\s+(?P<device>\d+): \(UUID: (?P<uuid>MIG-[\w/-]+)\)"
+    r"^[\s>|]*MIG (?P<profile>\d+[gc][\w.+]*)\s+Device\s+(?P<device>\d{1,6}): \(UUID: (?P<uuid>MIG-[\w/-]+)\)"
 )
 _VERSION = re.compile(
     r"^(?P<what>NVIDIA-SMI|NVML|DRIVER|KMD|CUDA|CUDA UMD) version\s*:\s*(?P<value>\d[\d.]*)\s*$", re.IGNORECASE
 )
 _INSTANCE = re.compile(
-    r"^\|\s+(?P<gpu>\d+)\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<instance>\d+)\s+(?P<start>\d+):(?"
-    r"P<size>\d+)\s+\|"
+    r"^\|\s+(?P<gpu>\d{1,6})\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<instance>\d{1,6})\s+(?P<start>\d{1,6}):(?"
+    r"P<size>\d{1,6})\s+\|"
 )
 _PROFILE = re.compile(
-    r"^\|\s+(?P<gpu>\d+)\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<free>\d+)/(?P<total>\d+)\s"
+    r"^\|\s+(?P<gpu>\d{1,6})\s+(?P<name>MIG \d+[gc][\w.+]*)\s+(?P<profile>\d+)\s+(?P<free>\d{1,6})/(?P<total>\d{1,6})\s"
 )
 
 

@@ -32,16 +32,16 @@ _SECOND = re.compile(
 )
 _THIRD = re.compile(r"^[\s|>]*(?P<mig>Enabled\*?|Disabled\*?|N/A|ERR!)\s*\|?\s*$")
 _PROCESS = re.compile(
-    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?:(?P<gi>N/A|\d+)\s+(?P<ci>N/A|\d+)\s+)?(?P<pid>\d+)\s+(?P<type>M?\+?C\+G|M"
+    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?:(?P<gi>N/A|\d{1,4})\s+(?P<ci>N/A|\d{1,4})\s+)?(?P<pid>\d+)\s+(?P<type>M?\+?C\+G|M"
     r"\+C|[CG])\s+"
     r"(?:(?P<name>[^|]*?)\s+)?(?P<memory>\d+\s?Mi?B|N/A|ERR!)\s*\|?\s*$"
 )
 _PROCESSES = re.compile(r"^[\s|>+]*Processes:")
 _NONE = re.compile(r"No running (?:compute )?processes found")
 _MIG = re.compile(
-    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?P<gi>\d+)\s+(?P<ci>\d+)\s+(?P<dev>\d+)\s*\|?\s*(?P<used>\d+\s?MiB)\s*/\s*(?"
+    r"(?:^|[\s|>])(?P<gpu>\d{1,3})\s+(?P<gi>\d{1,4})\s+(?P<ci>\d{1,4})\s+(?P<dev>\d{1,4})\s*\|?\s*(?P<used>\d+\s?MiB)\s*/\s*(?"
     r"P<total>\d+\s?MiB)"
-    r"\s*\|?\s*(?P<sm>\d+)\s+(?P<ecc>\d+|N/A|ERR!)\b"
+    r"\s*\|?\s*(?P<sm>\d{1,6})\s+(?P<ecc>\d+|N/A|ERR!)\b"
 )
 _COMPUTE_MODE = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _GPU = re.compile(r"^[\s>|]*GPU (?P<index>\d{1,3}): (?P<name>.{1,80}?)(?: \(UUID: (?P<uuid>[^)]{1,60})\))?\s*$")
 _LINK = re.compile(r"^[\s>|]*Link (?P<link>\d{1,2})(?:, | ?: ?)(?P<rest>\S.{0,120})$")
-_SPEED = re.compile(r"^(\d+(?:\.\d+)?) GB/s")
+_SPEED = re.compile(r"^(\d{1,9}(?:\.\d{1,9})?) GB/s")
 _PAIR = re.compile(r"^(?P<key>[A-Za-z][\w ./()-]{2,60}?)\s*:\s*(?P<value>\S.*)$")
 _NO_LINKS = (
     ("as all links are inactive", "inactive"),

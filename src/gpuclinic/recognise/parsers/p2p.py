@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuclinic.model import Document, Fact
 
 _HEAD = re.compile(r"^(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth .*Matrix \(GB/s\)")
-_ROW = re.compile(r"^\s*(\d{1,2})((?:\s+\d+\.\d+)+)\s*$")
+_ROW = re.compile(r"^\s*(\d{1,2})((?:\s+\d{1,9}\.\d{1,9})+)\s*$")
 
 
 def parse_p2p_test(document: Document) -> list[Fact]:

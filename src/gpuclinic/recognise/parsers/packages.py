@@ -20,7 +20,8 @@ _INTERESTING = re.compile(
 )
 _APT_START = re.compile(r"^Start-Date:\s*(?P<date>\d{4}-\d\d-\d\d)\s+(?P<time>\d\d:\d\d:\d\d)")
 _APT_ACTION = re.compile(r"^(?P<what>Install|Upgrade|Remove|Purge|Downgrade|Reinstall):\s*(?P<list>.*)$")
-_APT_ITEM = re.compile(r"(?P<name>[\w.+-]+)(?::\w+)? \((?P<versions>[^)]*)\)")
+_APT_VERSIONS = re.compile(r" \(([^)]{0,400})\)")
+_APT_NAME = re.compile(r"([\w.+-]{1,200})(?::\w{1,20})?$")
 _DPKG = re.compile(
     r"^(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?P<what>install|upgrade|remove|purge) (?P<name>[\w.+-]+)(?::\w+)? "
     r"(?P<from>\S+) (?P<to>\S+)"
@@ -114,14 +115,18 @@ def parse_changes(document: Document) -> list[Fact]:
             continue
         match = _APT_ACTION.match(line)
         if match:
-            for item in _APT_ITEM.finditer(match["list"]):
-                versions = [part.strip() for part in item["versions"].split(",") if part.strip() != "automatic"]
+            for item in _APT_VERSIONS.finditer(match["list"]):
+                before = match["list"][max(0, item.start() - 240) : item.start()]
+                named = _APT_NAME.match(before.rpartition(" ")[2])
+                if named is None:
+                    continue
+                versions = [part.strip() for part in item[1].split(",") if part.strip() != "automatic"]
                 old, new = (
                     (versions[0], versions[1]) if len(versions) > 1 else (None, versions[0] if versions else None)
                 )
                 if match["what"] in ("Remove", "Purge"):
                     old, new = new, None
-                found = _change(document, index, line, match["what"], item["name"], old, new, when, command)
+                found = _change(document, index, line, match["what"], named[1], old, new, when, command)
                 facts.extend([found] if found else [])
             continue
         found = _other(document, index, line[:2000])

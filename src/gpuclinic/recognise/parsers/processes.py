@@ -382,7 +382,7 @@ def parse_device_users(document: Document) -> list[Fact]:
 def _holder(
     document: Document, index: int, line: str, device: str, pid: str, user: str | None, command: str | None
 ) -> Fact:
-    digit = re.fullmatch(r"/dev/nvidia(\d+)", device)
+    digit = re.fullmatch(r"/dev/nvidia(\d{1,6})", device)
     fields: dict[str, Scalar] = {
         "device": device,
         "pid": whole(pid),

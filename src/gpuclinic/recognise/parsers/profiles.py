@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from gpuclinic.model._types import Scalar
 
 _COLUMNS = re.compile(r"\s{2,}|\t+")
-_TIME = re.compile(r"^(\d+(?:\.\d+)?)(s|ms|us|ns|μs)?$")
+_TIME = re.compile(r"^(\d{1,15}(?:\.\d{1,15})?)(s|ms|us|ns|μs)?$")
 _UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _TOTAL = re.compile(
-    r"(?:Self )?(?P<what>CPU|CUDA|XPU|HIP|Device|PrivateUse1) time total: +(?P<value>[\d.]+)(?P<unit>s|ms|us|ns)"
+    r"(?:Self )?(?P<what>CPU|CUDA|XPU|HIP|Device|PrivateUse1) time total: +(?P<value>\d{1,15}(?:\.\d{0,15})?)(?P<unit>s|ms|us|ns)"
 )
 _NCCL = re.compile(
     r"nccl(?:Dev)?Kernel|rccl|mscclKernel|^ncclSymk|^ncclLocalOp|hcom_|HcclAi|void all_reduce_kernel|"
@@ -37,8 +37,8 @@ _LOADER = re.compile(
 )
 _NSYS_HEAD = re.compile(r"^\s*Time ?\(%\)[ ,]+(?:Total Time|Time)[ ,]*(?:\(ns\))?")
 _NVPROF = re.compile(
-    r"^\s*(?P<part>GPU activities|API calls)?:?\s+(?P<share>\d+\.\d+)%\s+(?P<time>[\d.]+(?:s|ms|us|"
-    r"ns))\s+(?P<calls>\d+)\s+\S+\s+\S+\s+\S+\s+(?P<name>\S.*)$"
+    r"^\s*(?P<part>GPU activities|API calls)?:?\s+(?P<share>\d{1,15}\.\d{1,15})%\s+(?P<time>\d{1,15}(?:\.\d{0,15})?(?:s|ms|us|"
+    r"ns))\s+(?P<calls>\d{1,15})\s+\S+\s+\S+\s+\S+\s+(?P<name>\S.*)$"
 )
 _PAGEABLE = re.compile(r"use PAGEABLE memory|Pageable\s+Device|Pageable Memory")
 

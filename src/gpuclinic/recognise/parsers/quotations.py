@@ -132,7 +132,7 @@ _FROM_CODE = re.compile(
     r"\.(?:py|pyi|c|cc|cpp|h|hpp|cuh?|go|rs|java|js|ts|ya?ml|toml|sh|ipynb|tex|html|cfg|conf|rules)[:-]",
     re.ASCII,
 )
-_HUNK = re.compile(r"^@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
+_HUNK = re.compile(r"^@@ -\d+(?:,(?P<old>\d{1,9}))? \+\d+(?:,(?P<new>\d{1,9}))? @@")
 _USAGE = re.compile(r"^\s*[Uu]sage:\s")
 _OPTIONS = re.compile(r"^\s*(?:options|optional arguments|positional arguments|[Ff]lags|Options|Arguments)\s*:?\s*$")
 _TITLE = re.compile(

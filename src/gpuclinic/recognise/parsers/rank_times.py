@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 _HEAD = re.compile(r"(?P<kind>\(min, max\) time|max time|times) across ranks \(ms\):")
 _SECTION = re.compile(r"^\s*(?:\S+: )?\s{0,8}(?P<name>[a-z][\w/-]+(?:-[\w/]+)*) ?:\s*$")
-_RANK = re.compile(r"^\s*(?:\d+: )?\s*rank +(?P<rank>\d{1,6}): +(?P<value>\d+(?:\.\d+)?)\s*$")
-_PAIR = re.compile(r"^\s*(?:\S+: )?\s*(?P<name>[a-z][\w/-]+) \.*\s?: \((?P<low>[\d.]+), (?P<high>[\d.]+)\)")
-_DETECTOR = re.compile(
-    r"\b(?P<end>Mn|Mx)(?P<what>D?Rtt|Pwr|Tmp|Utl|Clk|Etpt)/Rnk: (?P<value>[\d.]+)(?P<unit>\w+|%)/(?P<rank>\d+)"
+_RANK = re.compile(r"^\s*(?:\d+: )?\s*rank +(?P<rank>\d{1,6}): +(?P<value>\d{1,15}(?:\.\d{1,15})?)\s*$")
+_PAIR = re.compile(
+    r"^\s*(?:\S+: )?\s*(?P<name>[a-z][\w/-]+) \.*\s?: \((?P<low>\d{1,15}(?:\.\d{0,15})?), (?P<high>\d{1,15}(?:\.\d{0,15})?)\)"
 )
-_SCORE = re.compile(r"\bRank=(?P<rank>\d+) Node=(?P<node>\S+) Score=(?P<score>\d\.\d+)")
+_DETECTOR = re.compile(
+    r"\b(?P<end>Mn|Mx)(?P<what>D?Rtt|Pwr|Tmp|Utl|Clk|Etpt)/Rnk: (?P<value>\d{1,15}(?:\.\d{0,15})?)(?P<unit>\w+|%)/(?P<rank>\d{1,6})"
+)
+_SCORE = re.compile(r"\bRank=(?P<rank>\d{1,6}) Node=(?P<node>\S+) Score=(?P<score>\d\.\d+)")
 _WAITS = re.compile(
     r"all-?gather|reduce|sync|allreduce|recv|send|barrier|optimizer|interval|setup|load|save|iterators|startup"
 )

@@ -127,7 +127,7 @@ def parse_ports(document: Document) -> list[Fact]:
             facts += _closed(draft)
             device, draft, common = (head or status)["device"], None, []  # type: ignore[index]
             if status:
-                draft = _port(document, device, int(status["port"]), index, line)
+                draft = _port(document, device, int(status["port"][:4]), index, line)
         elif port and device:
             facts += _closed(draft)
             draft = _port(document, device, int(port["port"][:4]), index, line)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from gpuclinic.model._types import Scalar
 
 _VLLM = re.compile(
-    r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<rate>[\d.]+) tokens/s, "
-    r"Running: (?P<running>\d+) reqs.*?(?:Waiting|Pending): (?P<waiting>\d+) reqs"
+    r"Avg prompt throughput: (?P<prompt>\d{1,15}(?:\.\d{0,15})?) tokens/s, Avg generation throughput: (?P<rate>\d{1,15}(?:\.\d{0,15})?) tokens/s, "
+    r"Running: (?P<running>\d{1,9}) reqs.*?(?:Waiting|Pending): (?P<waiting>\d{1,9}) reqs"
 )
 _SGLANG = re.compile(
-    r"#running-req: (?P<running>\d+).*?gen throughput \(token/s\): (?P<rate>[\d.]+).*?#queue-req: (?P<waiting>\d+)"
+    r"#running-req: (?P<running>\d{1,9}).*?gen throughput \(token/s\): (?P<rate>\d{1,15}(?:\.\d{0,15})?).*?#queue-req: (?P<waiting>\d{1,9})"
 )
 _ENGINE = re.compile(r"\b(?:Engine|DP) ?(?P<engine>\d{1,4})\b")
 _REQUEST = re.compile(r'"(?:POST|GET) (?P<path>/\S*) HTTP/[\d.]+" (?P<status>\d{3})')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuclinic.model import digits
 from gpuclinic.recognise.parsers._host_util import (
     MAX_FACTS,
     Spans,
@@ -94,12 +95,12 @@ def _gres_count(text: str | None) -> int | None:
     """GPUs in a GRES or TRES string: "gpu:a100:4(S:0-1)", "gres/gpu=8", "gres:gpu:2"; the plain total wins."""
     if not text:
         return None
-    plain = re.search(r"gres/gpu=(\d+)", text)
+    plain = re.search(r"gres/gpu=(\d{1,9})\b", text)
     if plain:
         return int(plain.group(1))
     if "gpu" not in text:
         return None
-    found = re.findall(r"gpu(?::[A-Za-z][\w.-]*)?[:=](\d+)", text)
+    found = re.findall(r"gpu(?::[A-Za-z][\w.-]*)?[:=](\d{1,9})\b", text)
     return sum(int(count) for count in found) if found else None
 
 
@@ -378,8 +379,9 @@ def _expanded(files: str) -> int:
             continue
         for part in inside.group(1).split(","):
             low, _, high = part.partition("-")
-            if low.isdecimal() and (high.isdecimal() or not high):
-                total += min(max(int(high or low) - int(low) + 1, 0), 4096)
+            first, last = digits(low), digits(high or low)
+            if first is not None and last is not None:
+                total += min(max(last - first + 1, 0), 4096)
     return total
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.model import Fact, Where
+from gpuclinic.model import Fact, Where, digits
 from gpuclinic.recognise.parsers._host_util import unstamped_lines
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _PREFIX = re.compile(
     r"(?=\s|Thread|Current|Process))",
     re.IGNORECASE,
 )
-_PROCESS = re.compile(r"^\s*Process (?P<pid>\d+)\b:?\s*(?P<command>.*)$")
+_PROCESS = re.compile(r"^\s*Process (?P<pid>\d{1,10})\b:?\s*(?P<command>.*)$")
 _PID = re.compile(
     r"\b(?:pid|PID|进程)[ :=]{0,3}(?P<a>\d{2,8})\b|\s-p(?:id)?[ =](?P<b>\d{2,8})\b|\bAttaching to process "
     r"(?P<c>\d+)|\b(?:py-spy dump|pystack remote|cuda-gdb|gstack|eu-stack) .*?(?P<d>\d{2,8})\s*$"
@@ -36,7 +36,9 @@ _THREADS = (
         r"^\s*Traceback for thread (?P<id>\d+)(?: \((?P<name>[^)]*)\))? \[(?P<state>[^\]]*)\].*\(most recent "
         r"call (?P<order>last|first)\)"
     ),
-    re.compile(r'^\s*Thread (?P<number>\d+) \(Thread 0x[0-9a-f]+ \(LWP (?P<id>\d+)\)(?: "(?P<name>[^"]*)")?[^)]*\):?'),
+    re.compile(
+        r'^\s*Thread (?P<number>\d{1,10}) \(Thread 0x[0-9a-f]+ \(LWP (?P<id>\d+)\)(?: "(?P<name>[^"]*)")?[^)]*\):?'
+    ),
     re.compile(r"^\s*Stack \(most recent call first\):"),
 )
 _FRAMES = (
@@ -135,7 +137,7 @@ class _Process:
 
 
 def _number(found: re.Match[str] | None) -> int | None:
-    return next((int(v) for v in found.groups() if v and v.isdecimal()), None) if found else None
+    return next((n for v in found.groups() if (n := digits(v)) is not None), None) if found else None
 
 
 def parse_stacks(document: Document) -> list[Fact]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuclinic.model._types import Scalar
 
 _RANK = re.compile(
-    r"\[?\brank[ =:_]?\s?(?P<a>\d{1,5})\b|^\[(?P<b>\d{1,5})\]:?\s|\b\[default(?P<c>\d+)\]:|\bR(?P<d>\d{1,4})\]",
+    r"\[?\brank[ =:_]?\s?(?P<a>\d{1,5})\b|^\[(?P<b>\d{1,5})\]:?\s|\b\[default(?P<c>\d{1,5})\]:|\bR(?P<d>\d{1,4})\]",
     re.IGNORECASE,
 )
 _STEP = re.compile(
@@ -23,8 +23,10 @@ _MANY = re.compile(
     r"(?P<head>[A-Za-z][\w+ /]{0,30}?)\s*(?:time)?\s*(?:\(?(?P<unit>ms|s|sec)\)?)?\s*:\s*(?P<list>(?:r(?:ank)?\d+\s*"
     r"[=:]\s*\d+(?:\.\d+)?(?:ms|s)?[ ,;]*){2,})"
 )
-_ONE_OF_MANY = re.compile(r"r(?:ank)?(?P<rank>\d+)\s*[=:]\s*(?P<value>\d+(?:\.\d+)?)(?P<unit>ms|s)?", re.IGNORECASE)
-_NUMBER = r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|milliseconds|s|secs?|seconds|us)?\b"
+_ONE_OF_MANY = re.compile(
+    r"r(?:ank)?(?P<rank>\d{1,6})\s*[=:]\s*(?P<value>\d{1,15}(?:\.\d{1,15})?)(?P<unit>ms|s)?", re.IGNORECASE
+)
+_NUMBER = r"(?P<value>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ms|milliseconds|s|secs?|seconds|us)?\b"
 _TIMES = (
     (
         "copy",
@@ -76,14 +78,14 @@ _TIMES = (
     ),
 )
 _METER = re.compile(
-    r"\bTime\s+(?P<now>\d+\.\d+)\s*\(\s*(?P<mean>\d+\.\d+)\)\s*.*?\bData\s+(?P<data>\d+\.\d+)\s*\(\s*"
-    r"(?P<data_mean>\d+\.\d+)\)"
+    r"\bTime\s+(?P<now>\d{1,15}\.\d{1,15})\s*\(\s*(?P<mean>\d{1,15}\.\d{1,15})\)\s*.*?\bData\s+(?P<data>\d{1,15}\.\d{1,15})\s*\(\s*"
+    r"(?P<data_mean>\d{1,15}\.\d{1,15})\)"
 )
-_RATE = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>s/it|it/s)\b")
+_RATE = re.compile(r"(?P<value>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>s/it|it/s)\b")
 _DEEPSPEED = re.compile(
-    r"fwd(?:_microstep)?: (?P<fwd>[\d.]+) \| bwd(?:_microstep)?: (?P<bwd>[\d.]+).*?bwd_allreduce(?:_microstep)?: "
-    r"(?P<wait>[\d.]+)"
-    r"(?:.*?\bstep(?:_microstep)?: (?P<step>[\d.]+))?"
+    r"fwd(?:_microstep)?: (?P<fwd>\d{1,15}(?:\.\d{0,15})?) \| bwd(?:_microstep)?: (?P<bwd>\d{1,15}(?:\.\d{0,15})?).*?bwd_allreduce(?:_microstep)?: "
+    r"(?P<wait>\d{1,15}(?:\.\d{0,15})?)"
+    r"(?:.*?\bstep(?:_microstep)?: (?P<step>\d{1,15}(?:\.\d{0,15})?))?"
 )
 _OWN_RANK = re.compile(r"(?:^|[/_.-])rank[_.-]?(?P<rank>\d{1,5})(?=[/_.-]|$)", re.IGNORECASE)
 _WORDS = {
@@ -279,7 +281,7 @@ def _table(document: Document, lines: list[str]) -> list[Fact]:
         if (
             not header
             or len(words) != len(header)
-            or not re.fullmatch(r"\d+", words[header.index("rank")] if "rank" in header else "")
+            or not re.fullmatch(r"\d{1,6}", words[header.index("rank")] if "rank" in header else "")
         ):
             header = header if not line.strip() or set(line.strip()) <= set("-+|= ") else []
             continue

@@ -61,7 +61,7 @@ _MODULE = re.compile(
     r"^\s*(?P<word>blacklist|options|install|alias|remove|softdep)\s+(?P<module>[\w-]+)(?:[ \t]+(?P<rest>[^#\n]*)"
     r")?(?:#.*)?$"
 )
-_NODE = re.compile(r"^node (?P<node>\d+) (?P<what>cpus|size|free): ?(?P<value>.*)$")
+_NODE = re.compile(r"^node (?P<node>\d{1,6}) (?P<what>cpus|size|free): ?(?P<value>.*)$")
 _KERNEL_FLAGS = re.compile(
     r"(?:iommu|pci=|pcie|nouveau|nvidia|hugepage|numa|isolcpus|mitigations|idle|nomodeset|memmap|mem=|panic|acs|"
     r"watchdog)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuclinic.model import digits
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, make
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def parse_topo(document: Document) -> list[Fact]:
             if words[0].startswith("GPU"):
                 gpus.append((index, line))
                 rest = words[len(columns) + 1 :]
-                fields: dict[str, Scalar] = {"gpu_index": int(words[0][3:]) if words[0][3:].isdecimal() else None}
+                fields: dict[str, Scalar] = {"gpu_index": digits(words[0][3:])}
                 if rest:
                     fields["cpu_affinity"] = rest[0]
                 if len(rest) > 1:
@@ -61,7 +62,7 @@ def _is_head(words: list[str], line: str) -> bool:
 
 
 def _pair(document: Document, a: str, b: str, path: str, index: int, line: str) -> Fact:
-    links = int(path[2:]) if re.match(r"NV\d+$", path) else None
+    links = int(path[2:]) if re.match(r"NV\d{1,4}$", path) else None
     fields: dict[str, Scalar] = {
         "a": a,
         "b": b,

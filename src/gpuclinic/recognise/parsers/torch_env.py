@@ -29,7 +29,7 @@ _PAIRS = {
     "Is XPU available": "xpu_available",
 }
 _PAIR = re.compile(r"^\s*(?P<key>[A-Z][\w ]{1,40}): ?(?P<value>.*)$")
-_GPU = re.compile(r"^\s*(?:GPU models and configuration: ?)?GPU (?P<index>\d+): (?P<name>.{2,60}?)\s*$")
+_GPU = re.compile(r"^\s*(?:GPU models and configuration: ?)?GPU (?P<index>\d{1,4}): (?P<name>.{2,60}?)\s*$")
 _LIBRARY = re.compile(
     r"^\s*\[(?P<manager>pip3?|conda)\] (?P<name>[\w.-]+?)(?:==|\s+)(?P<version>\d\S*)(?:\s+(?P<build>\S+))?"
 )
