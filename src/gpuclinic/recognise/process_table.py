@@ -53,7 +53,9 @@ def parse_stat(text: str) -> Task | None:
     head, bracket, rest = text.rpartition(")")
     pid, opening, comm = head.partition("(")
     cells = [pid, *rest.split()]
-    if not bracket or not opening or len(cells) < 21 or max(map(len, cells[:38])) > _LONGEST_CELL:
+    if not bracket or not opening or len(cells) < 21 or not pid.strip().isdecimal():
+        return None
+    if max(map(len, cells[:38])) > _LONGEST_CELL:
         return None
     try:
         number, parent, session = int(pid), int(cells[2]), int(cells[4])
