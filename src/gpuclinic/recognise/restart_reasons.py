@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _RESET_REGISTER = "boot.reset_reason"
-_NO_ANSWER = 0xFFFFFFFF
+_NO_ANSWER = "0xffffffff"
 """What the register reads as in a virtual machine, or where it does not answer."""
 _AFTER_BOOT = 900.0
 _BEFORE_BOOT = 6 * 3600.0
@@ -125,9 +125,9 @@ def _told(fact: Fact, reason: _Reason | None) -> Fact:
         return fact
     fields = {**fact.fields, "how": how, "cause": row["cause"]}
     fields |= {f"how_{x}": row[x] for x in ("en", "zh")} | {name: row[name] for name in ("detail_en", "detail_zh")}
-    lines = dict(fact.lines)
+    lines = {**fact.lines, "time": fact.where("how")}
     if reason is not None:
-        lines |= {"time": fact.where("how"), "how": reason.where}
+        lines["how"] = reason.where
     return msgspec.structs.replace(fact, fields=fields, lines=lines)
 
 
@@ -172,13 +172,14 @@ def _lag(signal: Signal, at: float, heard: Heard, *, latest: bool) -> float | No
 
 
 def _of_register(signal: Signal) -> list[_Reason]:
-    """The reasons in AMD's register. Old ones may be left in it, so the gravest of them counts, and a thermal limit only by itself."""
-    rows = _rows("amd")
-    code = signal.groups.get("code", "")
-    value = int(code, 16) if re.fullmatch(r"0x[0-9a-f]{1,8}", code) else 0
-    if value == _NO_ANSWER:
+    """One of the reasons in AMD's register, of which the kernel prints each on a line of its own.
+
+    Old ones may be left in it: by the ranks the gravest counts, and a thermal limit only by itself.
+    """
+    if signal.groups.get("code") == _NO_ANSWER:
         return []
-    return [_Reason(*rows[bit], signal.where) for bit in rows if value >> int(bit) & 1]
+    told = signal.groups.get("reason", "").strip()
+    return [_Reason(*said, signal.where) for text, said in _rows("amd").items() if re.fullmatch(text, told)]
 
 
 # ---- the board's controller, watchdogs
