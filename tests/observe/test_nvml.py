@@ -19,8 +19,9 @@ from nvml_server import SHORT, Asked, asked
 
 from gpuclinic.model import Document
 from gpuclinic.observe import nvml
-from gpuclinic.observe._nvml_journal import SIZE, Journal, now, records
-from gpuclinic.observe._stuck import Ledger, Stuck, start_time
+from gpuclinic.observe._nvml_answers import Answers
+from gpuclinic.observe._nvml_journal import LOADING, SIZE, Journal, Now, now, records
+from gpuclinic.observe._stuck import Ledger, Stuck, start_time, waited_for_a_processor
 from gpuclinic.observe.nvml import Deadlines, ask_nvml, begin_nvml
 from gpuclinic.recognise.parsers.nvml import parse_nvml
 
@@ -388,6 +389,31 @@ def test_the_loader_hangs(asked: Asked) -> None:
     assert reason(document) == "hung"
 
 
+def test_a_machine_without_a_free_processor_is_no_driver_that_hangs(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "waited_for_a_processor", lambda _pid: 1000.0)
+    asked.build("h100-sxm", 2, {"hang.init": "30"})
+    document = asked.ask(Deadlines(init=0.5, device=0.5, whole=3.0))
+    assert "hung_s" not in document["init"]
+    assert "processor" in document["init"]["error"]
+    assert reason(document) == "failed"
+    device = asked.document("h100-sxm", 2, g1__hang__temp="30")["devices"][1]
+    assert device["hung"] is None
+    assert "processor" in device["not_asked"]
+
+
+def test_a_library_that_is_not_there_does_not_hang() -> None:
+    answers = Answers()
+    answers.init.update(code=None, error="not found", load="missing")
+    answers.hung(Now(LOADING, 0.0, "", 0.0), 4.0, 0.0)
+    assert reason({"gpuclinic_nvml": 1, **answers.document(4.0)}) == "library_missing"
+    slow = Answers()
+    slow.hung(Now(LOADING, 0.0, "", 0.0), 4.0, 0.0)
+    assert reason({"gpuclinic_nvml": 1, **slow.document(4.0)}) == "failed"
+    assert slow.init["load"] == "no_answer"
+
+
 def test_names_of_processes_hang_last(asked: Asked) -> None:
     document = asked.document("h100-sxm", 2, g0__proc__compute="4242:1048576", hang__process_name="30")
     assert document["names_hung"]["call"] == "nvmlSystemGetProcessName"
@@ -502,6 +528,13 @@ def test_ledger_ignores_what_is_not_its_own(tmp_path: Path) -> None:
     )
     ledger.forget(mine)
     assert ledger.living() == {}
+
+
+def test_time_without_a_processor(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/schedstat").write_text("348334403 2615893750 34\n")
+    assert waited_for_a_processor(7, tmp_path) == pytest.approx(2.61589375)
+    assert waited_for_a_processor(8, tmp_path) == 0.0
 
 
 def test_ledger_without_a_folder() -> None:

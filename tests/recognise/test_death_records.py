@@ -6,8 +6,9 @@ import random
 import struct
 
 from gpuclinic.model import Document
-from gpuclinic.recognise.death_records import audit_lines, parse_accounting
+from gpuclinic.recognise.death_records import parse_accounting
 from gpuclinic.recognise.one_process import families, parse_call, signal_name
+from gpuclinic.recognise.parsers.audit import audit_lines
 from gpuclinic.recognise.parsers.core_dumps import parse_core_dumps
 from gpuclinic.recognise.proc_files import cgroup_paths, parse_stat
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuclinic.knowledge import Knowledge, Rule, Signature
 
 _MOST_EVIDENCE = 40
-_DATED = frozenset({"sel_event", "death"})
+_DATED = frozenset({"sel_event", "death", "kill"})
 """Facts that tell of one event; the others tell of a state that was so when somebody looked."""
 _BY_CODE = {"nvrm.xid": "xid", "nvrm.sxid": "sxid", "nvrm.xid_reported": "xid", "nvrm.xid_condition": "xid"}
 """Signatures without a cause of their own: the code decides."""

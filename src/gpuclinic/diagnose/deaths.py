@@ -193,3 +193,23 @@ def attach(candidates: list[Candidate], deaths: list[Death]) -> None:
                 )
             )
             candidate.strength = min(0.985, 1 - (1 - candidate.strength) * 0.6)
+
+
+_FAULTS = (8, 11)
+
+
+def without_other_signals(candidates: list[Candidate], reading: Reading, deaths: list[Death]) -> list[Candidate]:
+    """A dumped core is no segmentation fault where another record has the signal that the process died of."""
+    signals: dict[object, object] = {d.pid: d.number for d in deaths if d.pid is not None and d.number}
+    signals |= {
+        f.fields.get("pid"): f.fields["signal"] for f in reading.facts if f.kind == "death" and "signal" in f.fields
+    }
+    for candidate in candidates:
+        if candidate.cause != "process.segfault":
+            continue
+        mere = [s for s in candidate.supports if s.id == "coredump.process" and signals.get(s.pid, 11) not in _FAULTS]
+        if mere:
+            candidate.supports = [s for s in candidate.supports if s not in mere]
+            if candidate.supports:
+                candidate.settle()
+    return [c for c in candidates if c.supports]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuclinic.diagnose.collectives import blame
-from gpuclinic.diagnose.deaths import attach
+from gpuclinic.diagnose.deaths import attach, without_other_signals
 from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.devices import name_devices, name_pids, name_spawned_ranks
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
@@ -44,6 +44,7 @@ def refine(
     candidates: list[Candidate], pool: Pool, reading: Reading, people: People, deaths: list[Death]
 ) -> list[Candidate]:
     """Candidates after all refinements, strongest first."""
+    candidates = without_other_signals(candidates, reading, deaths)
     weaken_generic(candidates)
     driver_answers_again(candidates, reading)
     health = weigh(candidates, reading)

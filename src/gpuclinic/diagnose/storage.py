@@ -32,6 +32,9 @@ _KERNEL_THREAD = re.compile(
     r"|nvme|txg_sync|z_|dm[-_]|nfsv4|nfsd|khungtaskd|scsi_eh|kdmflush|writeback|btrfs-|bcache|nvidia-modeset|nv_queue)"
 )
 
+_NOT_THE_USERS = re.compile(rf"{_KERNEL_THREAD.pattern}|gpuclinic")
+"""Helpers of ours that looked where others hang do not come before these."""
+
 
 def add_stalled_saves(pool: Pool, reading: Reading) -> None:
     """A rank that starts to save and says nothing more until the others' collective runs out of time."""
@@ -94,9 +97,9 @@ def prefer_user_tasks(candidates: list[Candidate]) -> None:
         if candidate.cause != "kernel.hung_task":
             continue
         mine = [s for s in candidate.supports if s.pid is not None and s.groups.get("name")]
-        users = [s for s in mine if not _KERNEL_THREAD.match(s.groups["name"])]
+        users = [s for s in mine if not _NOT_THE_USERS.match(s.groups["name"])]
         current = next((s for s in mine if s.pid == candidate.pid), None)
-        if users and current is not None and _KERNEL_THREAD.match(current.groups["name"]):
+        if users and current is not None and _NOT_THE_USERS.match(current.groups["name"]):
             candidate.pid = users[0].pid
             candidate.rank = users[0].rank
             candidate.supports.sort(key=lambda s: (s not in users, s.order))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuclinic.diagnose.killings import audit_callers, without_mere_kills
 from gpuclinic.model import Fact, Signal, Stamp
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _OF_A_VICTIM = (
     "kernel.memory_failure", "kernel.hung_", "systemd.stop_timeout", "nohang.kill", "kill.process_low_memory",
 )  # fmt: skip
 """Signatures whose line tells of one process; its `pid` is the victim's."""
+_ENDS = ("death", "kill")
+"""Facts of one process's end: how it ended, who ended it."""
 _REPORT = ("oom.invoked", "oom.limit", "oom.usage")
 _VICTIM = ("oom.killed", "oom.killed_global", "oom.killed_memcg", "oom.global", "oom.memcg", "oom.numa")
 _UNIT_SAYS = ("systemd.", "oomd.", "systemd.oom_unit")
@@ -89,6 +92,7 @@ def narrow(reading: Reading, subject: Subject) -> Reading:
     signals = [_on_the_clock(s, subject) for s in reading.signals]
     facts = [_fact_on_the_clock(f, subject) for f in reading.facts]
     victims = _victims(signals)
+    signals, facts = without_mere_kills(signals, facts, victims, named=subject.named)
     owners = _owners(signals, victims)
     signals = [s for s in signals if _about(s, victims, owners, subject)]
     signals = _without_other_logs(signals, subject)
@@ -104,7 +108,7 @@ def narrow(reading: Reading, subject: Subject) -> Reading:
             counts[name] = max(
                 count, reading.counts.get(name, 0)
             )  # nothing of it was dropped: storms keep their number
-    facts = [f for f in facts if _fact_about(f, subject)]
+    facts = [f for f in facts if _fact_about(f, subject) and not _earlier_end(f, latest, subject)]
     if _others_kills(facts, subject):
         facts = [_without_kills(f) if f.kind == "cgroup" and f.source in subject.live else f for f in facts]
     return msgspec.structs.replace(reading, signals=signals, facts=facts, counts=counts)
@@ -150,7 +154,7 @@ def _nearest_year(seconds: float, now: float) -> float:
     return seconds
 
 
-def _victims(signals: Iterable[Signal]) -> dict[int, int]:
+def _victims(signals: list[Signal]) -> dict[int, int]:
     """order of each line that tells of one process → that process; the lines of an OOM report get the victim that it names last."""
     out: dict[int, int] = {}
     waiting: dict[str, list[Signal]] = {}
@@ -168,7 +172,7 @@ def _victims(signals: Iterable[Signal]) -> dict[int, int]:
         if signal.signature in _VICTIM:
             for line in waiting.pop(source, []):
                 out[line.order] = int(pid)
-    return out
+    return {**out, **audit_callers(signals, out)}
 
 
 def _owners(signals: Iterable[Signal], victims: dict[int, int]) -> dict[int, int]:
@@ -269,7 +273,7 @@ def _latest_death(signals: list[Signal], victims: dict[int, int], facts: list[Fa
     ]
     times += [
         f.time.seconds for f in facts
-        if f.kind == "death" and f.time is not None and f.time.zoned and _fact_about(f, subject) and _within(f.time.seconds, subject)
+        if f.kind in _ENDS and f.time is not None and f.time.zoned and _fact_about(f, subject) and _within(f.time.seconds, subject)
     ]  # fmt: skip
     return max(times, default=subject.ended)
 
@@ -319,19 +323,24 @@ def _without_kills(fact: Fact) -> Fact:
     )
 
 
+def _earlier_end(fact: Fact, latest: float | None, subject: Subject) -> bool:
+    """The end of a process long before that of the last one, of which alone a question without a name asks."""
+    if subject.named or latest is None or fact.kind not in _ENDS or fact.time is None or not fact.time.zoned:
+        return False
+    return fact.time.seconds < latest - _ONE_CASCADE
+
+
 def _fact_about(fact: Fact, subject: Subject) -> bool:
     """Facts of processes, jobs and containers only of those asked about; all others."""
-    if fact.kind in ("death", "core_dump", "asked_process", "kernel_stack", "process", "gpu_accounting"):
+    if fact.kind in (*_ENDS, "core_dump", "asked_process", "kernel_stack", "process", "gpu_accounting"):
         pid, uid = fact.fields.get("pid"), fact.fields.get("uid")
-        if fact.kind == "death" and not subject.named and subject.uid is not None and uid not in (None, subject.uid):
+        if fact.kind in _ENDS and not subject.named and subject.uid is not None and uid not in (None, subject.uid):
             return False
-        if (
-            fact.kind == "death"
-            and fact.time is not None
-            and fact.time.zoned
-            and not _within(fact.time.seconds, subject)
-        ):
+        if fact.kind in _ENDS and fact.time is not None and fact.time.zoned and not _within(fact.time.seconds, subject):
             return False
+        if not subject.pids and subject.asked == "job" and fact.source in subject.live:
+            unit = str(fact.fields.get("unit") or "").lower()  # whose processes nobody told: the unit alone ties it
+            return unit in subject.units or any(len(c) >= 12 and c[:12] in unit for c in subject.containers)
         return not subject.pids or not isinstance(pid, int) or pid in subject.pids
     if not subject.named or fact.source not in subject.live:
         return True

@@ -133,29 +133,43 @@ class Answers:
     def _take_failed(self, _alone: int | None, text: str) -> None:
         self._failure = str(text)
 
-    def hung(self, at: Now, moment: float, begun: float, alone: int | None = None, fair: float = 0.0) -> None:
+    def hung(
+        self, at: Now, moment: float, begun: float, alone: int | None = None, fair: float = 0.0, *, busy: bool = False
+    ) -> None:
         """A child was given up where it was. moment, begun: now and the start of its stage, on the monotonic clock.
 
         fair: seconds that a call must have had to be called hung; one that was cut off earlier proves nothing.
+        busy: the child had to wait for a processor for most of its life, which proves nothing either.
         """
         where = called(at.call)
         if at.stage == NAMES:
             self._names_hung = where
             return
         index = at.stage if 0 <= at.stage < _MOST_DEVICES else alone
+        spent = round(max(0.0, moment - (at.call_since if at.call else begun)), 2)
         if index is None:
-            self.init.update(hung_s=round(moment - begun, 2), **where)
+            self._start_hung(where if at.call else {}, round(moment - begun, 2), busy=busy or spent < fair)
             return
         self._finished.add(index)
-        spent = round(max(0.0, moment - (at.call_since if at.call else begun)), 2)
         device = self.device(index)
         device["seconds"] = round(moment - begun, 4)
         if not 0 <= at.stage < _MOST_DEVICES:  # beside a call that hangs; that says nothing of this device
             device["not_asked"] = f"NVML did not start again within {spent:g} s ({where['call']})"
-        elif spent < fair:
-            device["not_asked"] = f"no time was left in {where['call']}, which had {spent:g} s"
+        elif busy or spent < fair:
+            why = f"no time was left in {where['call']}, which had {spent:g} s"
+            device["not_asked"] = f"{why}: this machine had no processor free" if busy else why
         else:
             device["hung"] = {**where, "after_s": spent}
+
+    def _start_hung(self, where: dict[str, Any], seconds: float, *, busy: bool) -> None:
+        """The child did not come as far as the devices. A library that is known not to load cannot hang."""
+        if self.init.get("load"):
+            return
+        if where and not busy:
+            self.init.update(hung_s=seconds, **where)
+            return
+        why = "this machine had no processor free for it" if busy else "it was not in a call of the library"
+        self.init.update(code=None, error=f"NVML had not started within {seconds:g} s; {why}", load="no_answer")
 
     def crashed(self, at: Now, number: int | None, alone: int | None = None) -> None:
         """A child ended by itself, by a signal (number) or in our own code."""

@@ -72,6 +72,7 @@ def start(asker: Asker, order: Order) -> bool:
     try:
         loaded = library.load(order.library)
     except library.LibraryError as problem:
+        journal.returned()
         journal.tell("init", {"code": None, "error": str(problem), "load": problem.kind})
         about = {"machine": library.elf(order.library)} if "/" in order.library else {}
         journal.tell("init", {**about, "elsewhere": library.elsewhere(), **library.surroundings(order.root)})

@@ -57,6 +57,17 @@ def _stat(pid: int, proc: Path = Path("/proc")) -> tuple[str, int] | None:
     return (parts[0], int(parts[19])) if len(parts) > 19 and parts[19].isdecimal() else None
 
 
+def waited_for_a_processor(pid: int, proc: Path = Path("/proc")) -> float:
+    """Seconds that a process was ready to run and was not let; 0 where the kernel does not count them.
+
+    Source: Linux Documentation/scheduler/sched-stats, second field of /proc/PID/schedstat.
+    """
+    try:
+        return int((proc / str(pid) / "schedstat").read_text("ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 def _wchan(pid: int, proc: Path = Path("/proc")) -> str | None:
     try:
         text = (proc / str(pid) / "wchan").read_text("ascii", "replace").strip()[:80]

@@ -23,7 +23,7 @@ from gpuclinic.observe._nvml_answers import Answers
 from gpuclinic.observe._nvml_child import Order, enter, settle
 from gpuclinic.observe._nvml_journal import DONE, LOADING, NAMES, SIZE, Journal, now, records
 from gpuclinic.observe._nvml_library import SONAME
-from gpuclinic.observe._stuck import Ledger, Stuck, runtime_folder, start_time
+from gpuclinic.observe._stuck import Ledger, Stuck, runtime_folder, start_time, waited_for_a_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,8 @@ _LARGEST = 64 << 20
 _FAIR = 0.3
 """Share of a device's deadline that a call must have had, to be called hung when the time for everything ends it."""
 
+_STARVED = 0.6
+"""Share of its life that a child waited for a processor, from which on its being late tells of the machine's load, not of the driver."""
 _EXIT_S = 0.25
 _SPAWN = "import sys,json;sys.path[:]=json.loads(sys.argv[2]);from gpuclinic.observe._nvml_child import main;main()"
 
@@ -363,11 +365,13 @@ class _Asking:
     def _give_up(self, child: _Child) -> None:
         at = now(child.memory)
         self._note(child, at.stage, at.call, time.monotonic() - at.call_since)
+        busy = waited_for_a_processor(child.pid) > _STARVED * (time.monotonic() - child.begun)
         self.end(child.pid)
         self._close(child)
         self.answers.gather(child.memory, child.alone)
         begun = child.begun if at.stage == LOADING else at.stage_since
-        self.answers.hung(at, time.monotonic(), begun, child.alone, self.deadlines.device * _FAIR)
+        fair = _FAIR * (self.deadlines.init if at.stage == LOADING else self.deadlines.device)
+        self.answers.hung(at, time.monotonic(), begun, child.alone, fair, busy=busy)
         self.given_up.append(child)
         self._rest(child, at.stage)
 

@@ -1,9 +1,8 @@
-"""Records of ended processes: the kernel's accounting file, the audit log's kill calls."""
+"""Records of ended processes: the kernel's accounting file."""
 
 from __future__ import annotations
 
 import math
-import re
 import struct
 
 import msgspec
@@ -15,13 +14,6 @@ _RECORD = struct.Struct("=BBHIIIIIIf8H16s")
 """struct acct_v3 (torvalds/linux include/uapi/linux/acct.h): 64 bytes."""
 _KILLED, _CORE = 0x10, 0x08
 _MOST_DEATHS = 200
-_EVENT = re.compile(r"msg=audit\((\d+\.\d+:\d+)\)")
-_CALL = re.compile(
-    r"^type=SYSCALL .*\bsyscall=(?:62|129|131|200|234|424|kill|tkill|tgkill|pidfd_send_signal)\b.*\ba0=([0-9a-f]{1,16}) a1=([0-9a-f]{1,16})\b"
-)
-_OBJECT = re.compile(r"^type=OBJ_PID .*\bopid=(\d{1,10})\b")
-_ABEND = re.compile(r"^type=ANOM_ABEND .*\bpid=(\d{1,10})\b")
-_DEADLY = frozenset({1, 2, 3, 6, 9, 11, 15})
 
 
 def parse_accounting(source: str, data: bytes, pids: set[int], since: float) -> list[Fact]:
@@ -46,27 +38,3 @@ def parse_accounting(source: str, data: bytes, pids: set[int], since: float) -> 
         if len(facts) >= _MOST_DEATHS:
             break
     return facts
-
-
-def audit_lines(text: str, pids: set[int]) -> str:
-    """The audit log's lines about deadly signals sent to the processes (to any, where none is named), whole events together."""
-    events: set[str] = set()
-    for line in text.splitlines():
-        if not line.startswith(("type=SYSCALL", "type=OBJ_PID", "type=ANOM_ABEND")):
-            continue
-        call = _CALL.match(line)
-        named = _OBJECT.match(line) or _ABEND.match(line)
-        told = int(named[1]) if named else int(call[1], 16) if call and int(call[2], 16) in _DEADLY else None
-        event = _EVENT.search(line)
-        if told is not None and event is not None and (not pids or told in pids):
-            events.add(event[1])
-    deadly = {
-        e[1]
-        for line in text.splitlines()
-        if (c := _CALL.match(line)) and int(c[2], 16) in _DEADLY and (e := _EVENT.search(line))
-    }
-    abends = {e[1] for line in text.splitlines() if _ABEND.match(line) and (e := _EVENT.search(line))}
-    kept = [
-        line for line in text.splitlines() if (e := _EVENT.search(line)) and e[1] in events and e[1] in deadly | abends
-    ]
-    return "\n".join(kept) + "\n" if kept else ""

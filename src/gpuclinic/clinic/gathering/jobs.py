@@ -207,6 +207,8 @@ def _units(host: Asked, gathered: Gathered, since: float) -> None:
     if answer.ok:
         for block in _blocks(answer.text):
             _unit(block, "systemctl show", gathered, since=since)
+    elif "answer within" in (answer.why or ""):
+        gathered.refused("systemctl show", answer.why or "")
 
 
 def _blocks(text: str) -> list[dict[str, str]]:

@@ -92,7 +92,8 @@ def gather_logs(host: Asked, question: Question, gathered: Gathered, since: floa
     logs = sorted(gathered.texts[before:], key=lambda text: _rank(text[0]))
     gathered.texts[before:] = without_repeats(logs)
     if refusals and not journal:
-        gathered.refused("journalctl", refusals[0].partition(": ")[2], "journal")
+        why = refusals[0].partition(": ")[2]
+        gathered.refused("journalctl", why, "" if "answer within" in why else "journal")
     if not read_kernel:
         gathered.want("kernel_log")
     gathered.fact(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
+    from gpuclinic.model import Scalar
     from gpuclinic.observe.asking import Asked
 
 _ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory")
@@ -15,17 +16,35 @@ _FILES = (
     "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt", "memory.oom_control",
 )  # fmt: skip
 _NO_LIMIT = 1 << 62
+_SHARED, _FULL, _MIB = "/dev/shm", 0.98, 1 << 20  # noqa: S108 - looked at, never written
 _MOST = 12
 
 
 def gather_memory(host: Asked, gathered: Gathered) -> None:
-    """One text for each cgroup of the subject and for its parents that have a limit, as `head` on their files would print it."""
+    """One text for each cgroup of the subject and for its parents that have a limit, as `head` on their files would print it.
+
+    Of what is dead also whether shared memory is full.
+    """
+    if not gathered.subject.alive:
+        _shared_memory(host, gathered)
     for path in sorted(_with_parents(gathered.subject.cgroups), key=lambda p: -p.count("/"))[:_MOST]:
         for root in _ROOTS:
             text = _text(host, f"{root}{path}", own=path in gathered.subject.cgroups)
             if text:
                 gathered.texts.append((f"{root}{path}/memory.*", text.encode()))
                 break
+
+
+def _shared_memory(host: Asked, gathered: Gathered) -> None:
+    """A full /dev/shm as a fact `fs`: who writes into it dies of SIGBUS."""
+    space = host.space(_SHARED).json()
+    size, free = space.get("size"), space.get("available")
+    if not isinstance(size, int) or not isinstance(free, int) or size <= 0 or free > size * (1 - _FULL):
+        return
+    used_pct = round(100 * (1 - free / size), 1)
+    fields: dict[str, Scalar] = {"mount": _SHARED, "type": "tmpfs", "size_mib": size / _MIB, "use_pct": used_pct}
+    text = f"{_SHARED}: {size / _MIB:.0f} MiB, {used_pct:g} % used"
+    gathered.fact("fs", _SHARED, fields, f"statvfs {_SHARED}", {"": text})
 
 
 def _with_parents(paths: set[str]) -> set[str]:

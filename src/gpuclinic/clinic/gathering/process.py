@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gpuclinic.clinic.gathering._gathered import MOST_TEXT, absent
 from gpuclinic.clinic.gathering._numbers import numbers_of
+from gpuclinic.clinic.gathering._two_looks import IO, STATS, TICKS, Seen, add_progress, look
 from gpuclinic.model import NotRead, Scalar, Where, digits
 from gpuclinic.observe.replay import NOT_ASKED
 from gpuclinic.recognise.one_process import (
@@ -16,7 +15,6 @@ from gpuclinic.recognise.one_process import (
     View,
     command_line,
     death_fact,
-    families,
     parse_call,
     parse_status,
     process_fact,
@@ -34,11 +32,7 @@ if TYPE_CHECKING:
 SAMPLE_S = 1.0
 """Between two looks at counters, to tell a process that gets on from one that stands."""
 _PY_SPY_DEADLINE = 6.0
-_TICKS = 100
-"""Clock ticks a second in /proc (USER_HZ), the same on all Linux machines of today."""
 _MOST_THREADS = 2000
-_ANCESTORS_OF_ALL = (1, 2)
-"""init and kthreadd: whatever runs descends from them, and is no part of them."""
 _KERNEL_THREAD = 0x200000
 """PF_KTHREAD of Linux include/linux/sched.h."""
 _OF_THE_DRIVER = re.compile(r"nvidia|^nv_|UVM|^irq/\d+-nv")
@@ -46,23 +40,8 @@ _OF_THE_DRIVER = re.compile(r"nvidia|^nv_|UVM|^irq/\d+-nv")
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)$")
 _MOST_LOOKED_INTO = 32
 _MAY_USE_GPUS = re.compile(r"python|nvidia|cuda|torch|vllm|ray|pt_|triton|dcgm|nv-", re.IGNORECASE)
-_STATS, _IO = "/proc/[0-9]*/stat", "/proc/[0-9]*/io"
-_GPU_BUSY = 5.0
 _NO_REFUSAL = frozenset({None, "ok", "no_devices", "no_device_nodes", "library_missing", "bindings_missing"})
 """Reasons of the fact `nvml` for which there is nothing to be seen, rather than something that was kept from us."""
-
-
-class _Seen(msgspec.Struct):
-    """One look at a process and its descendants. moved: bytes. at: when the process was looked at, Unix seconds."""
-
-    family: list[int]
-    stats: dict[int, Stat]
-    moved: int
-    at: float
-
-    def ticks(self) -> int:
-        """CPU time of them all."""
-        return sum(s.user_ticks + s.system_ticks for pid in self.family if (s := self.stats.get(pid)) is not None)
 
 
 def gather_process(host: Asked, pid: int, gathered: Gathered) -> None:
@@ -81,7 +60,7 @@ def gather_process(host: Asked, pid: int, gathered: Gathered) -> None:
     subject.alive = stat.state not in ("Z", "X")
     subject.gone = not subject.alive
     if subject.boot is not None:
-        subject.began = subject.boot + stat.start / _TICKS
+        subject.began = subject.boot + stat.start / TICKS
     status = _read(host, gathered, pid, "status")
     tgid = digits(parse_status(status).get("Tgid"))
     if tgid is not None and tgid != pid:  # a thread's number: the process is asked about
@@ -90,7 +69,7 @@ def gather_process(host: Asked, pid: int, gathered: Gathered) -> None:
         subject.pids.add(pid)
         return
     if not subject.alive:
-        _zombie(pid, stat, answer.text, gathered)
+        _zombie(host, stat, answer.text, gathered)
         _parent(host, stat, gathered)
         return
     _living(host, stat, status, gathered)
@@ -144,7 +123,16 @@ def _hidden(host: Asked, pid: int, gathered: Gathered) -> bool:
     return True
 
 
-def _zombie(pid: int, stat: Stat, text: str, gathered: Gathered) -> None:
+def _zombie(host: Asked, stat: Stat, text: str, gathered: Gathered) -> None:
+    """How the dead process ended. To whom the kernel would not show that, it says 0 in place of the wait status."""
+    pid = stat.pid
+    if not stat.wait_status and _hides_the_end(host, pid):
+        gathered.refused(f"/proc/{pid}/stat", "how it ended is shown to its owner and root alone", "other_user")
+        gathered.words.append(("zombie_hidden", {"pid": pid, "name": stat.name, "parent": stat.ppid}))
+        shown = {"": f"pid {pid} ({stat.name}) state Z"}
+        fields: dict[str, Scalar] = {"pid": pid, "gone": True, "existed": True, "hidden": True}
+        gathered.fact("asked_process", str(pid), fields, f"/proc/{pid}/stat", shown)
+        return
     place = Where(
         f"/proc/{pid}/stat", 1, f"pid {pid} ({stat.name}) state Z, wait status {stat.wait_status}: {text.strip()[-60:]}"
     )
@@ -153,6 +141,12 @@ def _zombie(pid: int, stat: Stat, text: str, gathered: Gathered) -> None:
     number = fact.fields.get("signal")
     how = signal_name(number) if isinstance(number, int) else f"exit code {fact.fields.get('exit_code')}"
     gathered.words.append(("zombie", {"pid": pid, "name": stat.name, "how": how, "parent": stat.ppid}))
+
+
+def _hides_the_end(host: Asked, pid: int) -> bool:
+    """/proc/PID/io is refused to the same users as the wait status (ptrace_may_access; Linux fs/proc/array.c, fs/proc/base.c)."""
+    answer = host.file(f"/proc/{pid}/io", 1024)
+    return not answer.ok and not absent(answer)
 
 
 def _parent(host: Asked, stat: Stat, gathered: Gathered) -> None:
@@ -166,7 +160,7 @@ def _parent(host: Asked, stat: Stat, gathered: Gathered) -> None:
 
 def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     pid, subject = stat.pid, gathered.subject
-    before = _look(host, pid)
+    before = look(host, pid)
     now, boot = host.clock(), subject.boot if subject.boot is not None else 0.0
     view = View(
         stat, f"/proc/{pid}/stat", "", parse_status(status), command_line(host.file(f"/proc/{pid}/cmdline", 1 << 16).data),
@@ -185,18 +179,18 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     fields, places = _waiting(host, view, call, on)
     if host.live:
         host.wait(SAMPLE_S)
-    after = _look(host, pid) if host.live else before
+    after = look(host, pid) if host.live else before
     twice = host.live and not (before.at and before.at == after.at)  # a recording may hold one look only
     if twice and _ended_meanwhile(host, stat, after, gathered):
         return
     subject.pids |= set(before.family) | set(after.family)
-    gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=_TICKS))
+    gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=TICKS))
     still = _waiting_threads(host, stat) if twice and threads else threads
     _threads(host, view, {p: s for p, s in threads.items() if p in still}, gathered, now=now, boot=boot)
     _relatives(host, before, after, gathered, now=now, boot=boot)
     _gpus(host, gathered, before.family, fields, places, kernel_thread=bool(stat.flags & _KERNEL_THREAD))
     if twice:
-        _progress(before, after, after.at - before.at if before.at else host.clock() - now, fields, places)
+        add_progress(before, after, after.at - before.at if before.at else host.clock() - now, fields, places)
     frozen = _frozen(host, paths)
     if frozen:
         fields["frozen"] = True
@@ -209,15 +203,15 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     _say(view, fields, gathered)
 
 
-def _ended_meanwhile(host: Asked, stat: Stat, after: _Seen, gathered: Gathered) -> bool:
+def _ended_meanwhile(host: Asked, stat: Stat, after: Seen, gathered: Gathered) -> bool:
     """The process died between the two looks: then that is told, and nothing of how it lived."""
     pid, subject, now = stat.pid, gathered.subject, after.stats.get(stat.pid)
-    if now is not None and now.start == stat.start and now.state not in ("Z", "X"):
+    if after.unread or (now is not None and now.start == stat.start and now.state not in ("Z", "X")):
         return False
     subject.alive, subject.gone, subject.existed = False, True, True
     subject.ended = host.clock()
     if now is not None and now.start == stat.start:
-        _zombie(pid, now, "", gathered)
+        _zombie(host, now, "", gathered)
         return True
     gathered.words.append(("ended_now", {"pid": pid, "name": stat.name}))
     place = {"": f"/proc/{pid} ({stat.name}) was there, and a second later it was not"}
@@ -225,27 +219,12 @@ def _ended_meanwhile(host: Asked, stat: Stat, after: _Seen, gathered: Gathered) 
     return True
 
 
-def _look(host: Asked, pid: int) -> _Seen:
-    """CPU ticks of the process and its descendants, and bytes that they moved."""
-    answers = host.files(_STATS, 2048)
-    stats = {s.pid: s for a in answers.values() if a.ok and (s := parse_stat(a.text)) is not None}
-    family = families(stats.values(), pid) if pid not in _ANCESTORS_OF_ALL else [pid]
-    moved = 0
-    counters = host.files(_IO, 1024)
-    for member in family[:64]:
-        told = counters.get(f"/proc/{member}/io")
-        found = parse_status(told.text) if told is not None and told.ok else {}
-        moved += sum(digits(found.get(k)) or 0 for k in ("rchar", "wchar"))
-    mine = answers.get(f"/proc/{pid}/stat")
-    return _Seen(family, stats, moved, mine.at if mine is not None else 0.0)
-
-
 def record_processes(host: Asked) -> None:
     """Asks for what a question about any process needs, twice where counters are compared; so that a recording can answer it."""
     if not host.live:
         return
-    answers = host.files(_STATS, 2048)
-    host.files(_IO, 1024)
+    answers = host.files(STATS, 2048)
+    host.files(IO, 1024)
     stats = [s for a in answers.values() if a.ok and (s := parse_stat(a.text)) is not None]
     for name in ("status", "wchan", "cgroup", "cmdline"):
         host.files(f"/proc/[0-9]*/{name}", 1 << 14)
@@ -257,8 +236,8 @@ def record_processes(host: Asked) -> None:
             host.file(f"/proc/{stat.pid}/{name}", 1 << 16)
     host.files("/proc/driver/nvidia/gpus/*/information", 4096)
     host.wait(SAMPLE_S)
-    host.files(_STATS, 2048)
-    host.files(_IO, 1024)
+    host.files(STATS, 2048)
+    host.files(IO, 1024)
 
 
 def _machine(host: Asked) -> str:
@@ -308,10 +287,10 @@ def _threads(host: Asked, view: View, threads: dict[str, Stat], gathered: Gather
             waits.add(wchan)
             own = stat._replace(pid=view.stat.pid)
             thread = View(own, path, "", command=view.command, wchan=wchan, user=view.user)
-            gathered.facts.append(process_fact(thread, now=now, boot=boot, ticks=_TICKS))
+            gathered.facts.append(process_fact(thread, now=now, boot=boot, ticks=TICKS))
 
 
-def _relatives(host: Asked, before: _Seen, after: _Seen, gathered: Gathered, *, now: float, boot: float) -> None:
+def _relatives(host: Asked, before: Seen, after: Seen, gathered: Gathered, *, now: float, boot: float) -> None:
     """Descendants that waited uninterruptibly or were stopped in both looks, or are dead and not collected."""
     for member in before.family[1:200]:
         stat, later = before.stats.get(member), after.stats.get(member)
@@ -329,7 +308,7 @@ def _relatives(host: Asked, before: _Seen, after: _Seen, gathered: Gathered, *, 
         wchan = host.file(f"/proc/{member}/wchan", 256).line
         command = command_line(host.file(f"/proc/{member}/cmdline", 1 << 14).data)
         view = View(stat, f"/proc/{member}/stat", "", command=command, wchan=wchan)
-        gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=_TICKS))
+        gathered.facts.append(process_fact(view, now=now, boot=boot, ticks=TICKS))
 
 
 def _waiting(host: Asked, view: View, call: str | None, on: int | None) -> tuple[dict[str, Scalar], dict[str, str]]:
@@ -358,27 +337,6 @@ def _waiting(host: Asked, view: View, call: str | None, on: int | None) -> tuple
             fields["fifo"] = target.text.startswith("/") and host.stat(target.text).json().get("kind") == "fifo"
             places["waits_on"] = f"/proc/{pid}/fd/{on} -> {target.text[:300]}"
     return fields, places
-
-
-def _progress(before: _Seen, after: _Seen, seconds: float, fields: dict[str, Scalar], places: dict[str, str]) -> None:
-    """Whether the family used the CPU, moved bytes or kept a GPU busy between the two looks."""
-    if seconds <= 0:
-        return
-    share = max(0, after.ticks() - before.ticks()) / _TICKS / seconds
-    moved = max(0, after.moved - before.moved)
-    busy = fields.get("gpu_utilization_pct")
-    idle_gpu = not isinstance(busy, (int, float)) or busy < _GPU_BUSY
-    fields |= {
-        "cpu_share": round(share, 3),
-        "moved_bytes": moved,
-        "sampled_s": round(seconds, 2),
-        "children": len(after.family) - 1,
-    }
-    fields["idle"] = share < 0.02 and moved < 4096 and idle_gpu
-    places["cpu_share"] = (
-        f"CPU time over {seconds:.1f} s: {100 * share:.0f} % of one core, {moved} bytes moved, with {len(after.family) - 1} children"
-    )
-    places["idle"] = places["cpu_share"]
 
 
 def _gpus(

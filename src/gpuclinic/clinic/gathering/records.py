@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.clinic.gathering._gathered import absent
 from gpuclinic.clinic.gathering.process import gpu_facts
-from gpuclinic.recognise.death_records import audit_lines, parse_accounting
+from gpuclinic.recognise.death_records import parse_accounting
+from gpuclinic.recognise.parsers.audit import audit_lines, names_senders
 
 if TYPE_CHECKING:
     from gpuclinic.clinic.gathering._gathered import Gathered
@@ -18,8 +19,11 @@ _ACCOUNTS = ("/var/log/account/pacct", "/var/account/pacct", "/var/log/pacct")
 _ACCOUNT_BYTES = 16 << 20
 _AUDIT = "/var/log/audit/audit.log"
 _AUDIT_BYTES = 8 << 20
+_AUDIT_RULES = ("auditctl", "-l")
 _CRASHES = ("/var/crash", "/var/spool/abrt", "/var/lib/systemd/coredump", "/var/lib/apport/coredump")
 _DEADLINE = 3.0
+_HIDDEN = re.compile(r"not seeing messages from other users")
+"""systemd src/shared/logs-show.c, for whom is in none of the groups that may read the journal."""
 
 
 def commands(question: Question, since: float) -> list[tuple[str, ...]]:
@@ -44,7 +48,9 @@ def gather_records(host: Asked, question: Question, gathered: Gathered, since: f
 def _core_dumps(host: Asked, question: Question, gathered: Gathered, since: float) -> None:
     for argv in _coredumps(question, since):
         answer = host.command(*argv, deadline=_DEADLINE, most=1 << 20)
-        if answer.ok or not re.search(r"[Nn]o (?:coredumps found|match|journal files)", answer.why or ""):
+        if _HIDDEN.search(answer.why or ""):
+            gathered.refused(" ".join(argv), "core dumps of other users are not shown to this user", "core_dumps")
+        elif answer.ok or not re.search(r"[Nn]o (?:coredumps found|match|journal files)", answer.why or ""):
             gathered.text(" ".join(argv), answer, "core_dumps")
     for folder in _CRASHES:
         names = host.listing(folder)
@@ -89,19 +95,19 @@ def _accounting(host: Asked, gathered: Gathered, since: float) -> None:
 
 
 def _audit(host: Asked, gathered: Gathered) -> None:
-    """Who called kill on the process: the lines of the audit log about it."""
-    told = False
+    """Who called kill on the process: the lines of the audit log about it. Without a rule for that it names no sender."""
+    subject, senders = gathered.subject, False
     for path in (_AUDIT, f"{_AUDIT}.1"):
         answer = host.file(path, _AUDIT_BYTES, end=True)
         if answer.ok:
-            told = True
-            lines = audit_lines(answer.text, gathered.subject.pids)
-            if lines:
+            senders = senders or names_senders(answer.text)
+            lines = audit_lines(answer.text, subject.pids)
+            if lines and (subject.pids or not subject.named):  # a job whose processes nobody told has none of them
                 gathered.texts.append((path, lines.encode()))
         elif not absent(answer):
             gathered.refused(path, answer.why or "no answer", "audit")
             return
-    if not told:
+    if not senders and not names_senders(host.command(*_AUDIT_RULES).text):
         gathered.want("audit")
 
 

@@ -51,6 +51,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("GPU processes of a snapshot", (r'"nvml_(?:name|pid_namespace)"\s*:',), "snapshot:parse_gpu_processes"),
     Entry("pid probe", (r'"direct_open"\s*:',), "snapshot:parse_pid_probe"),
     Entry("systemctl show memory", (r"^\s*Memory(?:Max|Limit|High)=\d{4,}",), "terminal:parse_unit_memory"),
+    Entry("audit log", (r"^type=OBJ_PID msg=audit\(",), "audit:parse_audit"),
     Entry("stat", (r"^\s*(?:Modify|最近更改|修改时间|Modifié|Modifiziert)\s*[:：]",), "terminal:parse_stat"),
     Entry("redis.conf", (r"^\s*protected-mode (?:yes|no)",), "terminal:parse_redis"),
     Entry("pstree", (r"\(\d+\)[─-]{1,3}[┬─+-]",), "processes:parse_pstree"),
