@@ -138,6 +138,8 @@ def _captured(paths: list[str]) -> Asked | None:
     except CouldNotError as problem:
         complain(str(problem))
         return None
+    if host.damage is not None:
+        complain(f"{paths[0]}: {host.damage}; only what came before that is read")
     if isinstance(host, Replay):
         return host
     host.close()

@@ -221,7 +221,7 @@ def tar_items(stream: io.BufferedReader, path: str, depth: int, budget: Budget) 
                     continue
                 file = archive.extractfile(member)
                 if file is not None:
-                    raw = buffered(Careful(_Pieces(file), budget, None, (tarfile.TarError,)))
+                    raw = buffered(Careful(Pieces(file), budget, None, (tarfile.TarError,)))
                     yield from nested(Item(f"{path}!/{name}", member.size, _giver(raw)), depth, budget)
     except (*DAMAGE, tarfile.TarError) as problem:
         yield NotRead(path, f"archive damaged or cut short: {problem or type(problem).__name__}")
@@ -242,7 +242,7 @@ def tar_refusal(member: tarfile.TarInfo, name: str | None) -> str | None:
     return None
 
 
-class _Pieces:
+class Pieces:
     """A member read in small pieces, so that a cut archive loses at most the last of them."""
 
     def __init__(self, file: Any) -> None:

@@ -74,6 +74,8 @@ class Replay:
                 ) from None
             if isinstance(line, dict):
                 self._take(line)
+        if not self._lines:
+            raise CouldNotError(f"{self.label}: {ANSWERS} holds no answers: damaged or cut short")
 
     def _take(self, line: dict[str, Any]) -> None:
         ask = line.get("ask")

@@ -340,17 +340,21 @@ def _opened(
     if folder is None:
         told = f" ({refused[0]})" if refused else ""
         raise UserError(f"{label}: no snapshot: neither root/ nor commands/ nor {ANSWERS} in it{told}")
-    whole = damage is None or (folder / LAST).is_file()  # else the answers themselves are cut, and the files tell more
-    if not whole or not (folder / ANSWERS).is_file():
+    if not (folder / ANSWERS).is_file():
         return Snapshot(folder, label, temporary, damage)
     about = Snapshot(folder).about
-    replay = Replay(folder, str(about.get("host") or label)[:253], about, temporary)
+    try:
+        replay = Replay(folder, str(about.get("host") or label)[:253], about, temporary)
+    except CouldNotError as problem:
+        if not any((folder / mark).exists() for mark in _MARKS if mark != ANSWERS):
+            raise
+        return Snapshot(
+            folder, label, temporary, damage or str(problem)
+        )  # the files tell more than half of the answers
     replay.damage = damage or replay.damage
     return replay
 
 
-LAST = "snapshot.json"
-"""What `capture` writes last."""
 _MARKS = (ANSWERS, "root", "commands", "nvml.json")
 _OF_A_DISK = ("etc", "proc", "sys", "var")
 _DEEPEST = 3

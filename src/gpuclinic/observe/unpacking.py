@@ -14,6 +14,7 @@ from gpuclinic.observe.archives import (
     RATIO_FLOOR,
     Budget,
     Careful,
+    Pieces,
     buffered,
     compression,
     decompressed,
@@ -23,6 +24,7 @@ from gpuclinic.observe.archives import (
     shown_name,
     tar_refusal,
 )
+from gpuclinic.observe.replay import ANSWERS
 
 if TYPE_CHECKING:
     import io
@@ -47,6 +49,8 @@ class _Taker:
         self.refused: list[str] = []
         self.damage: str | None = None
         """Why the rest is not there."""
+        self.half: str | None = None
+        """The file that is being written; after damage, the one of which only the beginning is there."""
 
     def counts(self) -> None:
         """One more member; UserError where there are too many."""
@@ -65,12 +69,19 @@ class _Taker:
         except OSError as problem:
             self.refused.append(f"{name}: {problem.strerror or problem}")
             return
+        self.half = name
         with os.fdopen(handle, "wb") as out:
             while piece := stream.read(1 << 18):
                 self.left -= len(piece)
                 if self.left < 0:
                     raise UserError(f"unpacks to more than {MOST_UNPACKED >> 20} MiB: refused as a snapshot")
                 out.write(piece)
+        self.half = None
+
+    def drop_half(self, name: str) -> None:
+        """Removes the file of which only the beginning is there, where it has this name."""
+        if self.damage is not None and self.half is not None and self.half.rpartition("/")[2] == name:
+            (self._folder / self.half).unlink(missing_ok=True)
 
     def link(self, name: str, target: str) -> None:
         """A symbolic link of the examined machine; the snapshot resolves it inside root/."""
@@ -102,6 +113,8 @@ def unpacked(
 ) -> tuple[tempfile.TemporaryDirectory[str], list[str], str | None]:
     """A private folder with what the archive holds; what of it was refused and why; where it is damaged or cut short, by what.
 
+    Of a file that the damage met its beginning is there, but for the list of answers: half of it would hide the files that it does not name.
+
     UserError: no archive, or a bomb.
     """
     folder = tempfile.TemporaryDirectory(prefix="gpuclinic-")
@@ -116,6 +129,7 @@ def unpacked(
                 _count(path)
                 _tar(stream, head, path.stat().st_size, taker)
         taker.make_links()
+        taker.drop_half(ANSWERS)
     except UserError as problem:
         folder.cleanup()
         raise type(problem)(f"{path}: {problem}") from None
@@ -189,7 +203,7 @@ def _tar_member(archive: tarfile.TarFile, member: tarfile.TarInfo, taker: _Taker
         return
     file = archive.extractfile(member)
     if file is not None:
-        taker.file(name, cast("BinaryIO", file))
+        taker.file(name, cast("BinaryIO", Pieces(file)))
 
 
 def _zip(file: BinaryIO, taker: _Taker) -> None:
@@ -202,7 +216,7 @@ def _zip(file: BinaryIO, taker: _Taker) -> None:
                 if not member.is_dir():
                     _zip_member(archive, member, taker)
     except zipfile.BadZipFile as problem:
-        raise UserError(f"damaged or cut short: {problem}") from None
+        raise CouldNotError(f"damaged or cut short: {problem}") from None
 
 
 def _zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, taker: _Taker) -> None:

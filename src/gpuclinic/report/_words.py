@@ -324,6 +324,8 @@ _NOT_READ_ZH: tuple[tuple[str, str], ...] = (
     ("a link inside", "归档内的链接"),
     ("a device or FIFO", "归档内的设备或管道文件"),
     ("archive damaged", "归档损坏或不完整"),
+    ("the rest of it", "归档损坏或不完整，其余未读"),
+    ("damaged or cut short", "归档损坏或不完整"),
     ("encrypted", "已加密"),
     ("unpacks to far more", "解压后体积异常，疑似压缩炸弹"),
     ("packed more than twice", "压缩层数过多"),

@@ -50,6 +50,9 @@ def gather(host: Asked, question: Question) -> Gathered:
     name, boot_id = host.file("/proc/sys/kernel/hostname", 256), host.file("/proc/sys/kernel/random/boot_id", 64)
     gathered.host = (name.line if name.ok else None) or host.label
     gathered.boot_id = boot_id.line if boot_id.ok else None
+    damage = getattr(host, "damage", None)
+    if damage is not None:
+        gathered.refused(host.label, damage)
     since = _since(question, now, boot)
     if host.live:
         _start(host, question, since)
