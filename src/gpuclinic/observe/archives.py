@@ -201,10 +201,12 @@ def tar_items(stream: io.BufferedReader, path: str, depth: int, budget: Budget) 
     """The members of a tar stream, in order, without seeking."""
     import tarfile
 
+    from gpuclinic.observe._tar import members, open_tar
+
     links = 0
     try:
-        with tarfile.open(fileobj=stream, mode="r|", errorlevel=0) as archive:
-            for member in archive:
+        with open_tar(stream) as archive:
+            for member in members(archive):
                 budget.members -= 1
                 if budget.members < 0:
                     yield NotRead(path, f"more than {MOST_MEMBERS} files; the rest was left out")

@@ -145,6 +145,8 @@ def unpacked(
 def _tar(stream: io.BufferedReader, head: bytes, size: int, taker: _Taker) -> None:
     import tarfile
 
+    from gpuclinic.observe._tar import members, open_tar
+
     budget = Budget()
     kind = compression(head)
     inner = decompressed(cast("BinaryIO", stream), kind, size, budget) if kind is not None else stream
@@ -154,8 +156,8 @@ def _tar(stream: io.BufferedReader, head: bytes, size: int, taker: _Taker) -> No
             raise CouldNotError("damaged or cut short before anything could be unpacked")
         raise UserError(f"no archive of a snapshot ({problem_of(inner) or 'no tar or zip'})")
     try:
-        with tarfile.open(fileobj=inner, mode="r|", errorlevel=0) as archive:
-            for member in archive:
+        with open_tar(inner) as archive:
+            for member in members(archive):
                 taker.counts()
                 _tar_member(archive, member, taker)
     except tarfile.TarError as problem:
