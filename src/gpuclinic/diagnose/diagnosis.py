@@ -13,6 +13,7 @@ from gpuclinic.diagnose.deaths import add_deaths, add_exit_codes, find_deaths
 from gpuclinic.diagnose.decide import link, rank
 from gpuclinic.diagnose.intrusion import add_intrusion
 from gpuclinic.diagnose.library_bugs import add_library_bugs
+from gpuclinic.diagnose.own import without_own_deaths
 from gpuclinic.diagnose.peers import add_differences
 from gpuclinic.diagnose.people import People
 from gpuclinic.diagnose.quoted import without_quotations
@@ -57,6 +58,7 @@ def diagnose(reading: Reading, knowledge: Knowledge, subject: Subject | None = N
     """Ranks what may have been the cause. subject: the process or job that was asked about."""
     quiet = frozenset(s.id for s in knowledge.signatures if not s.cause and not s.id.startswith("nvrm."))
     reading = without_quotations(reading, quiet)
+    reading = without_own_deaths(reading, {s.id: s.cause for s in knowledge.signatures if s.cause})
     years = [
         _time.gmtime(s.time.seconds).tm_year
         for s in reading.signals

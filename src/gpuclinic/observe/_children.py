@@ -8,6 +8,8 @@ import os
 import signal
 import time
 
+CHILD = b"gpuclinic-child"
+"""How our processes are named to the kernel, so that what becomes of them is not taken for the death of somebody's job."""
 _LEFT: list[int] = []
 """Children of this process that were killed and are not collected yet."""
 
@@ -37,6 +39,8 @@ def give_up(pid: int, patience: float) -> None:
 def settle(*kept: int) -> None:
     """Called in a forked child: it keeps only these descriptors, since one that hangs must not hold a pipe that somebody reads to its end."""
     gc.disable()
+    with contextlib.suppress(OSError), open("/proc/self/comm", "wb", 0) as name:  # noqa: PTH123 - pathlib allocates much
+        name.write(CHILD)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGPIPE):
