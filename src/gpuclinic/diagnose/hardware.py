@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuclinic.diagnose.containment import prefer_contained
 from gpuclinic.diagnose.kernel_reports import refine_kernel_reports
 from gpuclinic.knowledge.xids import recovery_action
 
@@ -29,6 +30,7 @@ def refine_hardware(candidates: list[Candidate], reading: Reading) -> None:
     _own_verdict(candidates, xids)
     _tool_verdict(candidates)
     _replace_failed_memory(candidates)
+    prefer_contained(candidates, xids)
     refine_kernel_reports(candidates, by_id)
     _gpu_of_switch(candidates, xids)
     _address_of_bmc(candidates)
