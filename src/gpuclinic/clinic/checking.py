@@ -11,7 +11,7 @@ from gpuclinic.clinic.environment_verdicts import verdict_facts
 from gpuclinic.clinic.findings import from_judged, settled
 from gpuclinic.clinic.logged import Now, logged
 from gpuclinic.clinic.looks import LOOKS, Look, Seen, Wanted
-from gpuclinic.clinic.looks._look import as_number, zone_of
+from gpuclinic.clinic.looks._look import as_number, tells_time, zone_of
 from gpuclinic.clinic.looks.from_texts import complete_from_texts
 from gpuclinic.clinic.reading import Reader, Texts
 from gpuclinic.clinic.stumbling import stumbled
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuclinic.clinic.software_judge import SoftwareJudge
+    from gpuclinic.diagnose.timeline import Timeline
     from gpuclinic.knowledge import Check
     from gpuclinic.observe.asking import Asked
 
@@ -247,19 +248,19 @@ def _from_logs(
     crashes = {f.key: number for f in seen if f.kind == "crash_record" and (number := as_number(f.fields.get("at")))}
     switches = frozenset(f.key for f in seen if f.kind == "pci_device" and f.fields.get("is_nvswitch"))
     up_s = as_number(up.line) if up.ok else None
-    asked_at = _asked_at(host, reader)
-    now = Now(asked_at, up_s, zone_of(host, asked_at), crashes, _answering(seen), switches)
+    asked_at = _asked_at(host, reader, result.timeline)
+    now = Now(asked_at, up_s, zone_of(host, asked_at), crashes, _answering(seen), switches, tells_time(host))
     return [found for found in logged(result, signals, options.lang, now) if chosen(found.id, options)]
 
 
-def _asked_at(host: Asked, reader: Reader) -> float:
+def _asked_at(host: Asked, reader: Reader, timeline: Timeline) -> float:
     """Unix time on the examined machine; of a snapshot that does not tell when it was made, the time of its newest log line."""
-    if getattr(host, "dated", 0.0) is not None:
+    if tells_time(host):
         return host.clock()
-    stamps = [
-        s.time.seconds for s in reader.signals if s.time is not None and not s.time.uptime and not s.time.yearless
-    ]
-    return max(stamps, default=host.clock())
+    moments = [(s.time, timeline.clock(s)) for s in reader.signals if s.time is not None and not s.time.uptime]
+    dated = [clock.seconds for stamp, clock in moments if clock is not None and not stamp.yearless]
+    yearless = [clock.seconds for _, clock in moments if clock is not None]
+    return max(dated or yearless, default=host.clock())
 
 
 def _answering(seen: list[Fact]) -> frozenset[str]:

@@ -40,7 +40,7 @@ _OF_DEVICES = ("hw.", "driver.", "storage.")
 class Now(msgspec.Struct, frozen=True):
     """The examined machine's time when it was asked.
 
-    seconds: Unix. up_s: since its boot, None where that is unknown. zone_s: its local time less UTC.
+    seconds: Unix. told: the machine or snapshot tells that time; else it serves to tell ages only. up_s: since its boot, None where that is unknown. zone_s: its local time less UTC.
     crashes: Unix times of the crash records, by the path they were read from, since their own stamps count from a boot that is over.
     answering: addresses of the GPUs that NVML could read just now. switches: those of NVSwitches, which logs name as they name GPUs.
     """
@@ -51,6 +51,7 @@ class Now(msgspec.Struct, frozen=True):
     crashes: dict[str, float] = {}
     answering: frozenset[str] = frozenset()
     switches: frozenset[str] = frozenset()
+    told: bool = True
 
     @property
     def booted(self) -> float | None:
@@ -130,7 +131,7 @@ def _finding(
         id=row.id, severity=severity, component=row.component, subject=cause.gpu or (str(cause.pid) if cause.pid else "host"),
         title=(row.title_zh if lang == "zh" else row.title_en) or cause.title, detail=cause.explanation, cause=cause.id,
         action=cause.action, steps=cause.steps, observed=None, expected=None,
-        evidence=cause.evidence, gpu=address, gpu_index=cause.gpu_index, pid=cause.pid, time=_iso(first) or cause.time,
+        evidence=cause.evidence, gpu=address, gpu_index=cause.gpu_index, pid=cause.pid, time=(_iso(first) if now.told else None) or cause.time,
         implies=sorted(behind - {row.id}),
     )  # fmt: skip
 

@@ -21,12 +21,15 @@ class Architecture(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """name: "535". kind: LTSB, production ... end: Unix time of its end of life, None where not published; ended: it is known to be over."""
+    """name: "535". kind: LTSB, production ... end: Unix time of its end of life, None where not published.
+
+    latest: the end was not published, and is known to lie before that time only.
+    """
 
     name: str
     kind: str
     end: float | None
-    ended: bool
+    latest: bool
     source: str
 
 
@@ -72,7 +75,11 @@ def architecture_of(device_id: str) -> Architecture | None:
 def _branches() -> dict[str, Branch]:
     return {
         row["branch"]: Branch(
-            row["branch"], row["type"], _end(row["end_of_life"]), row["end_of_life"] == "ended", row["source"]
+            row["branch"],
+            row["type"],
+            _end(row["end_of_life"].removeprefix("by ")),
+            row["end_of_life"].startswith("by "),
+            row["source"],
         )
         for row in _rows("driver_branches.tsv")
     }

@@ -112,8 +112,8 @@ def _finding(page: Page, finding: Finding, w: dict[str, str], *, verbose: bool) 
         about.insert(
             0, f"GPU {finding.gpu}" + (f" (index {finding.gpu_index})" if finding.gpu_index is not None else "")
         )
-    if finding.time:
-        about.insert(0, finding.time.replace("T", " ")[:19])
+    if finding.time or finding.id.startswith("log."):
+        about.insert(0, finding.time.replace("T", " ")[:19] if finding.time else w["time_unknown"])
     page.put(clean(" · ".join(about)), indent, indent)
     if finding.detail:
         page.put(clean(finding.detail), indent, indent, _DIM)

@@ -96,6 +96,11 @@ def as_number(text: Any) -> float | None:
     return number if number is not None and abs(number) < _MOST_NUMBER else None
 
 
+def tells_time(host: Asked) -> bool:
+    """False for a snapshot in which nothing says when it was made; its clock then is the reader's, and no time may be told by it."""
+    return getattr(host, "dated", 0.0) is not None
+
+
 def zone_of(host: Asked, at: float) -> float:
     """Local time less UTC on the examined machine, in seconds; 0 where it does not tell."""
     import zoneinfo

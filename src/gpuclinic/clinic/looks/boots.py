@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent
+from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, first_line, is_absent, tells_time
 from gpuclinic.clinic.looks.driver import in_container
 from gpuclinic.model import Gap
 from gpuclinic.recognise.login_records import Restart, restarts
@@ -63,10 +63,9 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:
     if found and found[-1].how in ("unclean", "unknown") and -86400.0 < now - found[-1].at < _TOLD:
         end = _end_before(host, found[-1].at if booted is None else booted, found[-2].at if len(found) > 1 else 0.0)
         found[-1] = found[-1]._replace(how=_settled(found[-1].how, end))
-    elif not found and up is not None and up < _SOON:
-        at = now - up if booted is None else booted
-        end = _end_before(host, at, 0.0)
-        found = [Restart(at, "", "planned" if end.clean else "unclean", None)] if end is not None else []
+    elif not found and up is not None and up < _SOON and booted is not None:
+        end = _end_before(host, booted, 0.0)
+        found = [Restart(booted, "", "planned" if end.clean else "unclean", None)] if end is not None else []
         place = " ".join(_TAIL[:3])
     for number, one in enumerate(found[-_MOST_RESTARTS:]):
         latest = number == len(found[-_MOST_RESTARTS:]) - 1
@@ -79,7 +78,9 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:
 def _booted(host: Asked, now: float, up: float | None) -> float | None:
     """When this boot began: the kernel's own time, which stays, before the difference of two clocks, which moves with every reading."""
     found = re.search(r"^btime (\d{1,12})$", host.file("/proc/stat", 1 << 20).text, re.MULTILINE)
-    return float(found[1]) if found else None if up is None else now - up
+    if found:
+        return float(found[1])
+    return now - up if up is not None and tells_time(host) else None
 
 
 def _identity(recorded: float | None, booted: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, is_absent
+from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, is_absent, tells_time
 from gpuclinic.knowledge.drivers import architecture_of, branch_of
 from gpuclinic.model import Document, Gap, digits
 from gpuclinic.recognise.parsers.modules import parse_driver_version, parse_modinfo
@@ -339,17 +339,24 @@ def _support(wanted: Wanted, seen: Seen, state: dict[str, Scalar]) -> None:
 
 
 def _branch(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
-    """How long the branch of the loaded driver is kept up, by the machine's clock."""
+    """How long the branch of the loaded driver is kept up, by the machine's clock; today where a snapshot does not tell its date."""
     version = str(state.get("version") or "")
     branch = branch_of(version)
     if branch is not None:
         import time
 
-        over = branch.ended or (branch.end is not None and host.clock() > branch.end)
+        told = tells_time(host)
+        now = host.clock() if told else time.time()
+        over = branch.end is not None and now > branch.end
         end = time.strftime("%Y-%m", time.gmtime(branch.end - 1)) if branch.end is not None else None
+        day = time.strftime("%Y-%m-%d", time.gmtime(now))
+        known = (
+            f"{'over by' if branch.latest else 'end of life'} {end}, judged by {'the date' if told else 'today,'} {day}"
+        )
         seen.fact(
             "driver_branch",
             branch.name,
             {"branch": branch.name, "type": branch.kind, "version": version, "ended": over, "end": end},
             "/sys/module/nvidia/version",
+            ended=f"{branch.name}: {known}",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.clinic.looks._look import Seen, Wanted
+from gpuclinic.clinic.looks._look import Seen, Wanted, tells_time
 from gpuclinic.clinic.looks._texts import Texts
 from gpuclinic.model import digits
 from gpuclinic.recognise import host_state
@@ -202,7 +202,8 @@ def look_at_time(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
         making = Making("time_sync", "timesyncd", "/run/systemd/timesync/synchronized")
         making.put("tool", "systemd-timesyncd")
         making.put("synchronised", True)
-        making.put("last_h", round((host.clock() - when) / 3600, 1))
+        if tells_time(host):
+            making.put("last_h", round((host.clock() - when) / 3600, 1))
         seen.facts.append(making.fact())
     else:
         answer = host.command("timedatectl", "show", deadline=1.0)
