@@ -75,3 +75,11 @@ def test_the_milder_never_explains_the_graver() -> None:
         ]
     )
     assert out[0].severity == "warning"
+
+
+def test_a_fault_that_the_log_ties_to_a_card_is_told_once() -> None:
+    gpu = "0000:98:00.0"
+    row = finding("gpu.nvml.no_devices", "hw.gpu.init_failed")
+    out = settled([row, finding("log.gpu.init_failed", "hw.gpu.init_failed", gpu=gpu)])
+    assert [(f.id, f.implies) for f in out] == [("log.gpu.init_failed", ["gpu.nvml.no_devices"])]
+    assert len(settled([row, finding("log.gpu.init_failed", "hw.gpu.init_failed", "warning", gpu=gpu)])) == 2

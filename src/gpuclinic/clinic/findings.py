@@ -210,14 +210,17 @@ _OF_THE_NODE = ("hw.", "driver.", "kernel.")
 
 
 def _leads_to(cause: Finding, other: Finding) -> bool:
-    """One is told by a log, the other by what is seen now: the cause graph, or the same cause told more gravely, joins them."""
+    """One is told by a log, the other by what is seen now: the cause graph, or the same cause told more gravely or exactly, joins them."""
     if not (
         cause.cause and other.cause and cause.cause.startswith(_OF_THE_NODE) and other.cause.startswith(_OF_THE_NODE)
     ):
         return False
     if cause.cause == other.cause:
-        worse = SEVERITIES.index(cause.severity) > SEVERITIES.index(other.severity)
-        return worse and cause.gpu is not None and cause.gpu == other.gpu
+        if cause.gpu is None:
+            return False
+        if other.gpu is None and not _ADDRESS.fullmatch(other.subject):
+            return other.component == cause.component  # the log names the card that the tool could not name
+        return SEVERITIES.index(cause.severity) > SEVERITIES.index(other.severity) and cause.gpu == other.gpu
     return edge_between(cause.cause, other.cause) is not None and (
         cause.gpu == other.gpu or None in (cause.gpu, other.gpu)
     )
