@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuclinic.clinic.bus_view import limit_view
 from gpuclinic.clinic.environment_verdicts import verdict_facts
 from gpuclinic.clinic.findings import from_judged, settled
 from gpuclinic.clinic.logged import Now, logged
@@ -94,6 +95,7 @@ def check(
         psu_watts=options.psu_watts,
     )
     seen = take_looks(host, looks, wanted, progress)
+    limit_view(seen)
     reader = Reader(load())
     reader.read_host(Texts(seen.texts))
     steady = [fact for fact in reader.facts if fact.kind not in _sampled_kinds(seen)]
