@@ -98,12 +98,11 @@ def _steps(
             )
 
     own = action_step(candidate.action) if candidate.action and candidate.action != info.action else None
-    advised = candidate.action == "none" and any(s.texts.get("command") for s in best[:1])
-    if (
-        own is not None and own.risk == "none" and not advised
-    ):  # "nothing has to be repaired" goes behind a command to give
+    named = [s for s in best if s.action and s.action == candidate.action and s.texts.get(f"advice_{suffix}")][:1]
+    advised = bool(named) or (candidate.action == "none" and any(s.texts.get("command") for s in best[:1]))
+    if own is not None and own.risk == "none" and not advised:
         add(fill(getattr(own, suffix), values), own.command, own.risk, values)
-    for support in best[:2]:
+    for support in [*named, *best[:2]]:  # what asks for this action says it more exactly than the action's own sentence
         places = {**values, **support.groups}
         add(fill(support.texts.get(f"advice_{suffix}", ""), places), support.texts.get("command", ""), "none", places)
     risky = own is not None and own.risk != "none"

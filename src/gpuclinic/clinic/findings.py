@@ -241,6 +241,10 @@ def _with_implied(one: Finding, implied: list[Finding]) -> Finding:
     evidence = list(one.evidence)
     for other in implied:
         evidence += [place for place in other.evidence[:2] if place not in evidence]
+    usual = cause_info(one.cause).action if one.cause else ""
+    exact = next((f for f in implied if f.id.startswith("log.") and f.cause == one.cause and f.action != usual), None)
+    if exact is not None and one.action == usual:  # the log says what is wrong with it, the row only that it is
+        one = msgspec.structs.replace(one, action=exact.action, steps=exact.steps)
     devices = {f.gpu for f in implied if f.gpu}
     if (
         one.gpu is None and one.component == "gpu" and len(devices) == 1

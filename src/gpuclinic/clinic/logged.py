@@ -40,7 +40,8 @@ _OF_DEVICES = ("hw.", "driver.", "storage.")
 class Now(msgspec.Struct, frozen=True):
     """The examined machine's time when it was asked.
 
-    seconds: Unix. told: the machine or snapshot tells that time; else it serves to tell ages only. up_s: since its boot, None where that is unknown. zone_s: its local time less UTC.
+    seconds: Unix. told: that time is its own; else it serves for ages only.
+    up_s: since its boot, None where that is unknown. zone_s: its local time less UTC.
     crashes: Unix times of the crash records, by the path they were read from, since their own stamps count from a boot that is over.
     answering: addresses of the GPUs that NVML could read just now. switches: those of NVSwitches, which logs name as they name GPUs.
     """
