@@ -23,6 +23,7 @@ FILE = "state.json"
 FORMAT = 1
 _LARGEST = 64 << 20
 _MOST_CODES = 500
+_MOST_GPUS = 64
 
 
 class Gpus(msgspec.Struct, frozen=True):
@@ -43,6 +44,8 @@ class State:
         self.boot = boot
         self.xids: dict[int, int] = {}
         self.sxids: dict[int, int] = {}
+        self.gpu_xids: dict[str, dict[int, int]] = {}
+        self.last_xids: dict[str, int] = {}
         self.alerts: list[Any] = []
         self.unsent = 0
         self.ticks = self.slow_ticks = self.missed = 0
@@ -62,6 +65,14 @@ class State:
             for code, count in list(told.items())[:_MOST_CODES] if isinstance(told, dict) else ():
                 if code.isdecimal() and len(code) < 9 and isinstance(count, int) and count >= 0:
                     counts[int(code)] = count
+        by_gpu, last = earlier.get("gpu_xids"), earlier.get("last_xids")
+        for gpu, told in list(by_gpu.items())[:_MOST_GPUS] if isinstance(by_gpu, dict) else ():
+            for code, count in list(told.items())[:_MOST_CODES] if isinstance(told, dict) else ():
+                if code.isdecimal() and len(code) < 9 and isinstance(count, int) and count >= 0:
+                    self.gpu_xids.setdefault(gpu, {})[int(code)] = count
+        for gpu, code in list(last.items())[:_MOST_GPUS] if isinstance(last, dict) else ():
+            if isinstance(code, int) and 0 <= code < 10**9:
+                self.last_xids[gpu] = code
         gpus = earlier.get("gpus")
         most = gpus.get("expected") if isinstance(gpus, dict) else None
         self._most = most if isinstance(most, int) and 0 <= most <= 1024 else 0
@@ -76,6 +87,16 @@ class State:
             counts = self.xids if event.kind == "xid" else self.sxids if event.kind == "sxid" else None
             if counts is not None and isinstance(code, int) and (code in counts or len(counts) < _MOST_CODES):
                 counts[code] = counts.get(code, 0) + 1
+                if event.kind == "xid" and event.subject:
+                    self._of_gpu(event.subject, code)
+
+    def _of_gpu(self, gpu: str, code: int) -> None:
+        if gpu not in self.gpu_xids and len(self.gpu_xids) >= _MOST_GPUS:
+            return
+        counts = self.gpu_xids.setdefault(gpu, {})
+        if code in counts or len(counts) < _MOST_CODES:
+            counts[code] = counts.get(code, 0) + 1
+            self.last_xids[gpu] = code
 
     def gpus(self) -> Gpus:
         """Expected, present and readable GPUs; expected is at least what an answer in this boot ever had, or what stands on the bus."""
@@ -96,6 +117,8 @@ class State:
             "started": self.started, "at": tick.at if tick is not None else None, "mono": tick.mono if tick is not None else None,
             "gpus": self.gpus(), "xids": _by_text(self.xids), "sxids": _by_text(self.sxids),
             "alerts": self.alerts, "unsent": self.unsent,
+            "gpu_xids": {gpu: _by_text(counts) for gpu, counts in self.gpu_xids.items()}, "last_xids": self.last_xids,
+            "alerts": self.alerts,
             "sampling": {
                 "took_s": tick.took_s if tick is not None else None, "slowest_s": self.slowest_s, "ticks": self.ticks,
                 "slow_ticks": self.slow_ticks, "missed": self.missed,
