@@ -14,7 +14,7 @@ from gpuclinic.recognise.host_state import memory
 _DOCS = (Path(__file__).parents[2] / "docs" / "facts.md").read_text(encoding="utf-8")
 _BASE_UNITS = {
     "": 1.0, "%": 0.01, "MiB": 1 << 20, "W": 1.0, "J": 1.0, "°C": 1.0, "MHz": 1e6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "kB/s": 1e3,
-    "GB/s": 1e9, "Gb/s": 1e9,
+    "GB/s": 1e9, "Gb/s": 1.25e8,
 }  # fmt: skip
 _ENDS = {
     "%": "_ratio",

@@ -43,7 +43,7 @@ def dcgm_families(shot: Snapshot, given: Assignments, hostname: str, hostname_la
     for fact in facts:
         if fact.kind == "mig_device":
             migs.setdefault(fact.fields.get("gpu_index"), []).append(fact)
-    sets = [(fact, _sets(_head(fact), tail, given.of(fact))) for fact in gpus.facts]
+    sets = [(fact, _sets(_head(fact), tail, _of_whole(given, fact))) for fact in gpus.facts]
     out: list[Family] = []
     for metric in metrics():
         if metric.kind != "gpu" or metric.dcgm_name is None:
@@ -69,6 +69,11 @@ def _head(gpu: Fact) -> tuple[tuple[str, object], ...]:
         ("gpu", fields.get("index")), ("UUID", fields.get("uuid")), ("pci_bus_id", long_address(gpu.key)),
         ("device", f"nvidia{minor}"), ("modelName", fields.get("name")),
     )  # fmt: skip
+
+
+def _of_whole(given: Assignments, gpu: Fact) -> list[Owner]:
+    """Who has the GPU as a whole; who has a part of it stands beside that part's values."""
+    return [owner for owner in given.of(gpu) if not owner.instance]
 
 
 def _sets(head: tuple[tuple[str, object], ...], tail: tuple[tuple[str, str], ...], owners: list[Owner]) -> list[Labels]:
@@ -114,7 +119,7 @@ def _last_xids(shot: Snapshot, gpus: Gpus, tail: tuple[tuple[str, str], ...], gi
         code = shot.last_xids.get(fact.key, 0)
         known = catalogue().get(("xid", code))
         words = (("err_code", code), ("err_msg", (known.name or known.text_en) if known is not None else "No Error" if code == 0 else "Unknown"))
-        for own in _sets(_head(fact), tail, given.of(fact)):
+        for own in _sets(_head(fact), tail, _of_whole(given, fact)):
             family.samples.append(Sample(labels(*own.pairs, *words), code))
     return family
 

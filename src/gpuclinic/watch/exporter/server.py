@@ -6,7 +6,6 @@ import contextlib
 import hmac
 import os
 import socket
-import ssl
 import threading
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuclinic.model import CouldNotError, UserError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from gpuclinic.watch.config import Exporting
@@ -188,6 +188,8 @@ class _Tls:
         return tuple(_stamp(name) for name in (self._config.cert_file, self._config.key_file, self._config.client_ca_file))
 
     def _made(self) -> ssl.SSLContext:
+        import ssl  # some megabytes, for those who asked for TLS
+
         config = self._config
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
