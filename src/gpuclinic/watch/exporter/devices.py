@@ -30,6 +30,18 @@ ONE_OF_A_KIND = frozenset(
     ("memory", "vm_counters", "cpu_times", "process_count", "power_reading", "cpu_throttling")
 )
 OF_A_GPU = frozenset(("gpu", "mig_device", "nvlink", "nvlink_gpu"))
+_KEYS = {"fs": "mount", "pressure": "resource", "cgroup": "path", "net_interface": "name", "block_device": "device"}
+"""Which field of a fact says the same as its key."""
+
+
+def label_of_field(kind: str, field: str) -> str | None:
+    """The label that carries a field; None where it is no label."""
+    if kind in OF_A_GPU:
+        return "model" if field == "name" else None
+    for label, source in _FIELDS.get(kind, ()):
+        if source == field or (source == _KEY and _KEYS.get(kind) == field):
+            return label
+    return None
 
 
 def labels_of(fact: Fact, gpus: Gpus) -> Labels:

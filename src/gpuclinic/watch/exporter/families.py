@@ -30,8 +30,9 @@ _IDENTITY = (
     ("minor_number", "minor_number"), ("inforom", "inforom_version"),
 )  # fmt: skip
 STATES = (
-    "error", "persistence", "compute_mode", "mig_mode", "mig_pending", "ecc_mode", "ecc_mode_pending", "recovery_action",
+    "error", "compute_mode", "mig_mode", "mig_pending", "ecc_mode", "ecc_mode_pending", "recovery_action",
     "virtualization_mode", "vgpu_license", "fabric_state", "fabric_status", "sku_use", "sku_form",
+    "sku_nvlink_by", "sku_ecc",
 )  # fmt: skip
 """Fields of a GPU that are words: each is a series whose value is 1, so that a rule may ask for the word."""
 CRITICAL_XIDS = tuple(
@@ -70,7 +71,7 @@ def own_families(shot: Snapshot, given: Assignments) -> list[Family]:
     _counts(book, shot)
     _identity(book, gpus, shot.tick.facts)
     _numbers(book, gpus, shot.tick.facts)
-    _words(book, gpus)
+    _words(book, gpus, shot.tick.facts)
     _assignments(book, gpus, given)
     _xids(book, gpus, shot)
     _alerts(book, shot)
@@ -124,7 +125,8 @@ def reason_label(word: str) -> str:
     return word.lower().replace(" ", "_")
 
 
-def _words(book: _Book, gpus: Gpus) -> None:
+def _words(book: _Book, gpus: Gpus, facts: list[Fact]) -> None:
+    said = "what a GPU says of itself in words"
     for fact in gpus.facts:
         own = gpus.labels(fact)
         mask, supported = fact.fields.get("throttle_mask"), fact.fields.get("throttle_supported_mask")
@@ -139,9 +141,11 @@ def _words(book: _Book, gpus: Gpus) -> None:
         for field in STATES:
             value = fact.fields.get(field)
             if isinstance(value, str) and value:
-                book.add(
-                    "gpuclinic_gpu_state_info", "info", "what a GPU says of itself in words", own.plus(("field", field), ("value", value)), 1
-                )  # fmt: skip
+                book.add("gpuclinic_gpu_state_info", "info", said, own.plus(("field", field), ("value", value)), 1)
+    for fact in facts:
+        if fact.kind == "nvlink_gpu" and fact.fields.get("state"):
+            own = gpus.labels(fact).plus(("field", "nvlink_state"), ("value", fact.fields["state"]))
+            book.add("gpuclinic_gpu_state_info", "info", said, own, 1)
 
 
 def _assignments(book: _Book, gpus: Gpus, given: Assignments) -> None:

@@ -126,7 +126,7 @@ class Server:
             return _plain(400)
         if words[0] != "GET":
             return _plain(405, "Allow: GET")
-        headers = {}
+        headers: dict[str, str] = {}
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers.setdefault(name.strip().lower(), value.strip())
