@@ -133,7 +133,7 @@ def _words(book: _Book, gpus: Gpus, facts: list[Fact]) -> None:
         if isinstance(mask, int):
             known = reasons_of_mask(supported if isinstance(supported, int) else mask)
             active = set(reasons_of_mask(mask))
-            for word in {*known, *active} - {"Idle"}:
+            for word in dict.fromkeys((*known, *active)):
                 book.gauge(
                     "gpuclinic_gpu_throttled", "1 while this reason holds the clocks down; reasons that the card knows",
                     int(word in active), own.plus(("reason", reason_label(word))),
