@@ -6,7 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuclinic.knowledge import load, load_checks, watched_rows
+from gpuclinic.knowledge import load_checks, watched_rows
+from gpuclinic.knowledge.causes import cause_info
 from gpuclinic.knowledge.metrics import metric_of
 from gpuclinic.watch.exporter.devices import label_of_field
 from gpuclinic.watch.exporter.promql import Untranslated, translated
@@ -134,11 +135,10 @@ def _of_row(row: Check, severity: str, expr: str, lang: str) -> dict[str, Any]:
 
 
 def _first_step(row: Check, lang: str) -> str:
-    cause = load().causes.get(row.cause) if row.cause else None
-    steps = row.steps or (cause.steps if cause is not None else [])
+    steps = row.steps or (cause_info(row.cause).steps if row.cause else [])
     if not steps:
         return ""
-    return steps[0].zh if lang == "zh" else steps[0].en
+    return _templated(row, steps[0].zh if lang == "zh" else steps[0].en)
 
 
 def _templated(row: Check, text: str) -> str:
