@@ -45,6 +45,8 @@ COMMANDS: tuple[Command, ...] = (
         frozenset({"--hang-after", "--bundle-dir", "--keep", "--max-size", "--job-id", "--lang"}),
         125,
     ),
+    Command("export", "write Prometheus rules, Alertmanager routes, Grafana dashboards", "export"),
+    Command("npd", "answer node-problem-detector; write its configuration", "npd"),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, given, told
+from gpuclinic.model import CouldNotError
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +26,8 @@ examples:
   gpuclinic agent --check-config --config F      is the configuration right
   gpuclinic agent --once                         one sample, the GPUs in a few lines; nothing is kept
   gpuclinic agent --once --json                  the whole sample, for programs
+  gpuclinic agent install --dry-run              every file and command that would make it a service; without --dry-run it asks first
+  gpuclinic agent uninstall                      takes the service away; configuration and history stay
 
 exit status: 0 ended as asked, 3 it runs already or its folder cannot be used, 64 wrong command line or configuration
 """
@@ -33,6 +37,14 @@ _BETWEEN_S = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
+    parser.add_argument(
+        "do", nargs="?", choices=("run", "install", "uninstall"), default="run", metavar="install|uninstall",
+        help="make the agent a service of systemd, or take it away; without it the agent runs",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="with install: print every file and command, do nothing")
+    parser.add_argument("--prefix", type=given, default="", metavar="FOLDER", help="with install: a folder in place of /; nothing is run")
+    parser.add_argument("--command", type=given, metavar="PATH", help="with install: the program that the unit starts (default: this one)")
+    parser.add_argument("--yes", action="store_true", help="with install: do not ask")
     parser.add_argument(
         "--config", type=given, metavar="FILE", help="configuration (default: /etc/gpuclinic/agent.toml)"
     )
@@ -45,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the agent, or what stands in for it."""
+    if options.do != "run":
+        return _install(options)
     from gpuclinic.watch.config import load_config
 
     config, path = load_config(options.config)
@@ -70,6 +84,38 @@ def run(options: argparse.Namespace) -> int:
     agent = Agent(config, path, runtime_state_folder(), build, root)
     agent.run(Signals())
     return EXIT_DONE
+
+
+def _install(options: argparse.Namespace) -> int:
+    """Shows the plan, asks, does it."""
+    from pathlib import Path
+
+    from gpuclinic.watch import installing
+
+    lang = chosen_language(options)
+    prefix = str(Path(options.prefix).resolve()) if options.prefix else ""
+    steps = (
+        installing.install_plan(prefix, options.command) if options.do == "install" else installing.uninstall_plan(prefix)
+    )
+    sys.stdout.write(installing.shown(steps, lang))
+    if options.dry_run:
+        return EXIT_DONE
+    if not prefix and not installing.may_install():
+        raise CouldNotError("only root may install a service; --dry-run shows what it would do, --prefix writes elsewhere")
+    if not options.yes and not _agreed(lang):
+        sys.stdout.write("未做任何改动\n" if lang == "zh" else "nothing was done\n")
+        return EXIT_DONE
+    installing.carry_out(steps)
+    sys.stdout.write("完成\n" if lang == "zh" else "done\n")
+    return EXIT_DONE
+
+
+def _agreed(lang: str) -> bool:
+    if not sys.stdin.isatty():
+        raise CouldNotError("nobody is there to be asked; --yes does it without")
+    sys.stdout.write("执行以上操作？[y/N] " if lang == "zh" else "Do this? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes", "是")
 
 
 def _checked(path: str | None, lang: str) -> str:

@@ -54,6 +54,11 @@ def labels_of(fact: Fact, gpus: Gpus) -> Labels:
     return labels(*((label, fact.key if field == _KEY else fact.fields.get(field)) for label, field in named))
 
 
+def label_of_key(kind: str) -> str | None:
+    """The label that carries the key of facts that are no GPU's; None where there is one of the kind, or the label is made of fields."""
+    return next((label for label, source in _FIELDS.get(kind, ()) if source == _KEY), None)
+
+
 class Gpus:
     """The GPUs of a tick, to be found by address or index."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuclinic.knowledge import load_checks, watched_rows
 from gpuclinic.knowledge.causes import cause_info
 from gpuclinic.knowledge.metrics import metric_of
-from gpuclinic.watch.exporter.devices import label_of_field
+from gpuclinic.watch.exporter.devices import OF_A_GPU, label_of_field, label_of_key
+from gpuclinic.watch.exporter.families import STATES
 from gpuclinic.watch.exporter.promql import Untranslated, translated
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _first_step(row: Check, lang: str) -> str:
 
 
 def _templated(row: Check, text: str) -> str:
-    """A row's title with labels in place of fields; a field that is no label is left out: its value is in the graph."""
+    """A row's text with labels in place of fields, and with queries in place of numbers; of what is no series only its place is left."""
 
     def one(found: re.Match[str]) -> str:
         field = found[1]
@@ -150,19 +151,31 @@ def _templated(row: Check, text: str) -> str:
             return "{{ $labels.gpu }}"
         label = _KEY_LABELS.get(row.over) if field in ("key", "gpu") else label_of_field(row.over, field)
         if label is None and field == "key":
-            label = next((name for name in (label_of_field(row.over, "mount"), label_of_field(row.over, "device")) if name), None)
+            label = label_of_key(row.over)
         if label is not None:
             return f"{{{{ $labels.{label} }}}}"
-        metric = metric_of(row.over, field)
-        alone = metric is not None and metric.factor == 1.0 and not row.where and _is_compared(row, field)
-        return '{{ printf "%.4g" $value }}' if alone else "…"
+        return _asked(row, field) or "…"
 
     return re.sub(r"\{([a-z_0-9]+)[^}]*\}", one, text)
 
 
-def _is_compared(row: Check, field: str) -> bool:
-    """Whether all conditions are one comparison of this field: then it is the alert's value."""
-    return all(re.fullmatch(rf"\s*{field}\s*(?:[<>=]=?)\s*[\d.]+\s*", c) for c in (row.critical, row.warning, row.info) if c)
+def _asked(row: Check, field: str) -> str | None:
+    """A field's value now, asked of Prometheus when the alert is written."""
+    about = ["instance"]
+    if row.over in OF_A_GPU:
+        about.append("pci_bus_id")
+    elif (label := label_of_key(row.over)) is not None:
+        about.append(label)
+    chosen = ",".join(f"{label}=%q" for label in about)
+    given = " ".join(f"$labels.{label}" for label in about)
+    metric = metric_of(row.over, field)
+    if metric is not None:
+        scale = "" if metric.factor == 1.0 else f" / {metric.factor:.10g}"
+        return f'{{{{ with query (printf "{metric.name}{{{chosen}}}{scale}" {given}) }}}}{{{{ . | first | value | printf "%.4g" }}}}{{{{ end }}}}'
+    if row.over == "gpu" and field in STATES:
+        series = f"gpuclinic_gpu_state_info{{field='{field}',{chosen}}}"
+        return f'{{{{ with query (printf "{series}" {given}) }}}}{{{{ . | first | label "value" }}}}{{{{ end }}}}'
+    return None
 
 
 def as_yaml(content: dict[str, Any], head: Iterable[str] = ()) -> str:
