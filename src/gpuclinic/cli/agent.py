@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make the agent a service of systemd, or take it away; without it the agent runs",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="with install: print every file and command, do nothing")
-    parser.add_argument("--prefix", type=given, default="", metavar="FOLDER", help="with install: a folder in place of /; nothing is run")
-    parser.add_argument("--command", type=given, metavar="PATH", help="with install: the program that the unit starts (default: this one)")
+    parser.add_argument("--prefix", type=given, metavar="FOLDER", help="with install: a folder in place of /; nothing is run")
+    parser.add_argument("--program", type=given, metavar="PATH", help="with install: the program that the unit starts (default: this one)")
     parser.add_argument("--yes", action="store_true", help="with install: do not ask")
     parser.add_argument(
         "--config", type=given, metavar="FILE", help="configuration (default: /etc/gpuclinic/agent.toml)"
@@ -95,7 +95,7 @@ def _install(options: argparse.Namespace) -> int:
     lang = chosen_language(options)
     prefix = str(Path(options.prefix).resolve()) if options.prefix else ""
     steps = (
-        installing.install_plan(prefix, options.command) if options.do == "install" else installing.uninstall_plan(prefix)
+        installing.install_plan(prefix, options.program) if options.do == "install" else installing.uninstall_plan(prefix)
     )
     sys.stdout.write(installing.shown(steps, lang))
     if options.dry_run:
