@@ -42,8 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make the agent a service of systemd, or take it away; without it the agent runs",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="with install: print every file and command, do nothing")
-    parser.add_argument("--prefix", type=given, metavar="FOLDER", help="with install: a folder in place of /; nothing is run")
-    parser.add_argument("--program", type=given, metavar="PATH", help="with install: the program that the unit starts (default: this one)")
+    parser.add_argument(
+        "--prefix", type=given, metavar="FOLDER", help="with install: a folder in place of /; nothing is run"
+    )
+    parser.add_argument(
+        "--program",
+        type=given,
+        metavar="PATH",
+        help="with install: the program that the unit starts (default: this one)",
+    )
     parser.add_argument("--yes", action="store_true", help="with install: do not ask")
     parser.add_argument(
         "--config", type=given, metavar="FILE", help="configuration (default: /etc/gpuclinic/agent.toml)"
@@ -95,13 +102,17 @@ def _install(options: argparse.Namespace) -> int:
     lang = chosen_language(options)
     prefix = str(Path(options.prefix).resolve()) if options.prefix else ""
     steps = (
-        installing.install_plan(prefix, options.program) if options.do == "install" else installing.uninstall_plan(prefix)
+        installing.install_plan(prefix, options.program)
+        if options.do == "install"
+        else installing.uninstall_plan(prefix)
     )
     sys.stdout.write(installing.shown(steps, lang))
     if options.dry_run:
         return EXIT_DONE
     if not prefix and not installing.may_install():
-        raise CouldNotError("only root may install a service; --dry-run shows what it would do, --prefix writes elsewhere")
+        raise CouldNotError(
+            "only root may install a service; --dry-run shows what it would do, --prefix writes elsewhere"
+        )
     if not options.yes and not _agreed(lang):
         sys.stdout.write("未做任何改动\n" if lang == "zh" else "nothing was done\n")
         return EXIT_DONE

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, given, told
+
+if TYPE_CHECKING:
+    import argparse
 
 DESCRIPTION = "Writes what plugs gpuclinic into other people's monitoring: Prometheus rules, Alertmanager routes, Grafana dashboards."
 EXAMPLES = """\
@@ -52,23 +55,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _files(what: str, lang: str) -> dict[str, str]:
+    from gpuclinic.knowledge.dashboards import dashboards
     from gpuclinic.knowledge.metrics import metrics
     from gpuclinic.watch.exporter import prometheus_rules as rules
     from gpuclinic.watch.exporter.alertmanager import EXAMPLE
-    from gpuclinic.watch.exporter.dashboards import DASHBOARDS, as_grafana
+    from gpuclinic.watch.exporter.dashboards import as_grafana
 
     files: dict[str, str] = {}
     if what in ("rules", "all"):
         files["gpuclinic-findings.rules.yml"] = rules.as_yaml(rules.finding_rules(), (_MADE.format("rules"),))
     if what in ("row-rules", "all"):
         content, left = rules.row_rules(lang)
-        files["gpuclinic-rows.rules.yml"] = rules.as_yaml(content, (_MADE.format("row-rules"), *rules.left_as_comments(left)))
+        files["gpuclinic-rows.rules.yml"] = rules.as_yaml(
+            content, (_MADE.format("row-rules"), *rules.left_as_comments(left))
+        )
     if what in ("recording-rules", "all"):
-        files["gpuclinic-recording.rules.yml"] = rules.as_yaml(rules.recording_rules(), (_MADE.format("recording-rules"),))
+        files["gpuclinic-recording.rules.yml"] = rules.as_yaml(
+            rules.recording_rules(), (_MADE.format("recording-rules"),)
+        )
     if what in ("alertmanager", "all"):
         files["alertmanager.yml"] = EXAMPLE
     if what in ("dashboards", "all"):
-        for board in DASHBOARDS:
+        for board in dashboards():
             files[f"{board.name}.json"] = json.dumps(as_grafana(board, lang), ensure_ascii=False, indent=1) + "\n"
     if what == "metrics":
         rows = (f"{m.name}\t{m.type}\t{m.dcgm_name or '-'}\t{m.title(lang)}" for m in metrics())

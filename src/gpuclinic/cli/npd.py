@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import given
+
+if TYPE_CHECKING:
+    import argparse
 
 DESCRIPTION = "Answers node-problem-detector from the agent's state: one line of at most 80 bytes, at once; writes its configuration."
 EXAMPLES = """\
@@ -23,13 +26,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--about", choices=("gpu", "driver", "host"), help="only findings of this group (default: all)")
     parser.add_argument(
-        "--least", choices=("info", "warning", "critical"), default="critical", help="mildest finding that counts (default: critical)"
+        "--least",
+        choices=("info", "warning", "critical"),
+        default="critical",
+        help="mildest finding that counts (default: critical)",
     )
-    parser.add_argument("--state", type=given, metavar="FOLDER", help="the folder of state.json (default: as the agent's)")
+    parser.add_argument(
+        "--state", type=given, metavar="FOLDER", help="the folder of state.json (default: as the agent's)"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--config", action="store_true", help="print a custom plugin's configuration")
     what.add_argument("--kernel-config", action="store_true", help="print a configuration of the kernel log's monitor")
-    parser.add_argument("--path", type=given, default="/usr/bin/gpuclinic", metavar="FILE", help="with --config: where gpuclinic is on the node")
+    parser.add_argument(
+        "--path",
+        type=given,
+        default="/usr/bin/gpuclinic",
+        metavar="FILE",
+        help="with --config: where gpuclinic is on the node",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

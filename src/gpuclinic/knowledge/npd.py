@@ -27,5 +27,7 @@ def kernel_rules() -> tuple[KernelRule, ...]:
     out = []
     for line in filter(None, lines):
         kind, reason, pattern, example, source = line.split("\t")
-        out.append(KernelRule(kind, reason, pattern.replace("{critical_xids}", "|".join(map(str, codes))), example, source))
+        out.append(
+            KernelRule(kind, reason, pattern.replace("{critical_xids}", "|".join(map(str, codes))), example, source)
+        )
     return tuple(out)

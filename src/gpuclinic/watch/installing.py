@@ -112,7 +112,9 @@ def _write(path: Path, step: Step) -> None:
 
 def _run(command: tuple[str, ...]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
+        )
     except FileNotFoundError:
         raise CouldNotError(f"{command[0]}: not found; is this machine run by systemd?") from None
     except (OSError, subprocess.TimeoutExpired) as problem:

@@ -30,7 +30,8 @@ GROUPS = (
     Group("gpu", "GPUProblem", "GPUUnhealthy", "GPUs are healthy", "GPUsAreHealthy", ("gpu", "pcie", "nvlink", "thermal", "power")),
     Group("driver", "GPUSoftwareProblem", "GPUSoftwareUnhealthy", "GPU driver and runtime are healthy", "GPUSoftwareIsHealthy",
           ("driver", "software", "container", "scheduler")),
-    Group("host", "GPUHostProblem", "GPUHostUnhealthy", "host is healthy", "GPUHostIsHealthy", ("host", "kernel", "storage", "network", "process", "security")),
+    Group("host", "GPUHostProblem", "GPUHostUnhealthy", "host is healthy", "GPUHostIsHealthy",
+          ("host", "kernel", "storage", "network", "process", "security")),
 )  # fmt: skip
 
 
@@ -89,7 +90,11 @@ def _blind(state: dict[str, Any]) -> str | None:
 
 def _well(state: dict[str, Any], group: str | None) -> str:
     gpus = state.get("gpus")
-    count = f" ({gpus.get('readable')}/{gpus.get('expected')} GPUs)" if isinstance(gpus, dict) and group in (None, "gpu") else ""
+    count = (
+        f" ({gpus.get('readable')}/{gpus.get('expected')} GPUs)"
+        if isinstance(gpus, dict) and group in (None, "gpu")
+        else ""
+    )
     return "ok " + next((one.well for one in GROUPS if one.name == group), "nothing found") + count
 
 
@@ -106,8 +111,19 @@ def plugin_config(path: str = "/usr/bin/gpuclinic") -> dict[str, Any]:
     for group in GROUPS:
         base = {"path": path, "timeout": "4s"}
         rules += [
-            {"type": "permanent", "condition": group.condition, "reason": group.reason, "args": ["npd", "--about", group.name], **base},
-            {"type": "temporary", "reason": f"{group.reason}Warning", "args": ["npd", "--about", group.name, "--least", "warning"], **base},
+            {
+                "type": "permanent",
+                "condition": group.condition,
+                "reason": group.reason,
+                "args": ["npd", "--about", group.name],
+                **base,
+            },
+            {
+                "type": "temporary",
+                "reason": f"{group.reason}Warning",
+                "args": ["npd", "--about", group.name, "--least", "warning"],
+                **base,
+            },
         ]
     return {
         "plugin": "custom",
@@ -123,11 +139,12 @@ def plugin_config(path: str = "/usr/bin/gpuclinic") -> dict[str, Any]:
 
 def kernel_config() -> dict[str, Any]:
     """A log monitor over the kernel's log, for nodes without the agent: Xids by class, SXids, AER, machine checks."""
+    condition = "GPUKernelProblem"
     return {
         "plugin": "kmsg", "logPath": "/dev/kmsg", "lookback": "5m", "bufferSize": 10, "source": "gpuclinic-kernel-log", "metricsReporting": True,
-        "conditions": [{"type": "GPUKernelProblem", "reason": "NoGPUFaultInKernelLog", "message": "kernel log shows no fatal GPU fault"}],
+        "conditions": [{"type": condition, "reason": "NoGPUFaultInKernelLog", "message": "kernel log shows no fatal GPU fault"}],
         "rules": [
-            {"type": rule.kind, "reason": rule.reason, "pattern": rule.pattern, **({"condition": "GPUKernelProblem"} if rule.kind == "permanent" else {})}
+            {"type": rule.kind, "reason": rule.reason, "pattern": rule.pattern} | ({"condition": condition} if rule.kind == "permanent" else {})
             for rule in kernel_rules()
         ],
     }  # fmt: skip

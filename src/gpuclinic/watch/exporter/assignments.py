@@ -144,7 +144,9 @@ class Asker:
                 self._troubles.pop("jobs", None)
             except CouldNotError as problem:
                 self._trouble("jobs", f"exporter.job_mapping_dir: {problem}")
-        if self._socket and Path(self._socket).exists():  # a machine without Kubernetes has none, and that is no trouble
+        if (
+            self._socket and Path(self._socket).exists()
+        ):  # a machine without Kubernetes has none, and that is no trouble
             try:
                 pods = pod_devices(self._socket)
                 self._troubles.pop("pods", None)

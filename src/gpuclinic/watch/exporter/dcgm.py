@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from gpuclinic.watch.exporter.assignments import Assignments, Owner
     from gpuclinic.watch.exporter.snapshot import Snapshot
 
-_OF_MIG = {"DCGM_FI_DEV_FB_USED": "memory_used_mib", "DCGM_FI_DEV_FB_FREE": "", "DCGM_FI_DEV_FB_TOTAL": "memory_total_mib"}
+_OF_MIG = {
+    "DCGM_FI_DEV_FB_USED": "memory_used_mib",
+    "DCGM_FI_DEV_FB_FREE": "",
+    "DCGM_FI_DEV_FB_TOTAL": "memory_total_mib",
+}
 _COUNTERS = frozenset(
     ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
      "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_POWER_VIOLATION", "DCGM_FI_DEV_THERMAL_VIOLATION",
@@ -118,7 +122,10 @@ def _last_xids(shot: Snapshot, gpus: Gpus, tail: tuple[tuple[str, str], ...], gi
     for fact in gpus.facts:
         code = shot.last_xids.get(fact.key, 0)
         known = catalogue().get(("xid", code))
-        words = (("err_code", code), ("err_msg", (known.name or known.text_en) if known is not None else "No Error" if code == 0 else "Unknown"))
+        words = (
+            ("err_code", code),
+            ("err_msg", (known.name or known.text_en) if known is not None else "No Error" if code == 0 else "Unknown"),
+        )
         for own in _sets(_head(fact), tail, _of_whole(given, fact)):
             family.samples.append(Sample(labels(*own.pairs, *words), code))
     return family

@@ -26,9 +26,7 @@ _FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "numa_node": (("node", _KEY),),
 }
 """Labels of facts that are no GPU's, by kind: label and field, or the key of the fact."""
-ONE_OF_A_KIND = frozenset(
-    ("memory", "vm_counters", "cpu_times", "process_count", "power_reading", "cpu_throttling")
-)
+ONE_OF_A_KIND = frozenset(("memory", "vm_counters", "cpu_times", "process_count", "power_reading", "cpu_throttling"))
 OF_A_GPU = frozenset(("gpu", "mig_device", "nvlink", "nvlink_gpu"))
 _KEYS = {"fs": "mount", "pressure": "resource", "cgroup": "path", "net_interface": "name", "block_device": "device"}
 """Which field of a fact says the same as its key."""
@@ -101,5 +99,8 @@ def gpu_labels(fact: Fact) -> Labels:
     fields = fact.fields
     address = fields.get("bus_id") or (fact.key if ":" in fact.key else None)
     return labels(
-        ("gpu", fields.get("index")), ("uuid", fields.get("uuid")), ("pci_bus_id", address), ("model", fields.get("name"))
+        ("gpu", fields.get("index")),
+        ("uuid", fields.get("uuid")),
+        ("pci_bus_id", address),
+        ("model", fields.get("name")),
     )

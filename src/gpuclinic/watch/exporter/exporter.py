@@ -12,7 +12,16 @@ from gpuclinic.model import UserError
 from gpuclinic.store import whole_file
 from gpuclinic.watch.exporter.assignments import Asker
 from gpuclinic.watch.exporter.dcgm import dcgm_families
-from gpuclinic.watch.exporter.exposition import OPENMETRICS, TEXT, Family, Sample, in_openmetrics, in_text, labels, wants_openmetrics
+from gpuclinic.watch.exporter.exposition import (
+    OPENMETRICS,
+    TEXT,
+    Family,
+    Sample,
+    in_openmetrics,
+    in_text,
+    labels,
+    wants_openmetrics,
+)
 from gpuclinic.watch.exporter.families import own_families
 from gpuclinic.watch.exporter.server import Server, is_loopback
 from gpuclinic.watch.exporter.snapshot import snapshot
@@ -63,7 +72,9 @@ class Exporter:
         config = self._config
         self.server = Server(config, self.page, self._once)
         if not is_loopback(config.listen) and not (config.token_file or config.client_ca_file):
-            self._say(f"exporter.listen = {config.listen!r}: whoever reaches this address may read it; set token_file, or client_ca_file with TLS")
+            self._say(
+                f"exporter.listen = {config.listen!r}: whoever reaches this address may read it; set token_file, or client_ca_file with TLS"
+            )
 
     def _push(self, boot: str) -> None:
         from gpuclinic.watch.exporter.pushing import Pushing
@@ -115,15 +126,38 @@ class Exporter:
         return [*made, *self._own()]
 
     def _own(self) -> list[Family]:
-        up = Family("gpuclinic_agent_up", "gauge", "1: the agent runs; other metrics come with its first sample", [Sample(labels(), 1)])
-        render = Family("gpuclinic_page_duration_seconds", "gauge", "how long the page before took to make", [Sample(labels(), self._render_s)])
+        up = Family(
+            "gpuclinic_agent_up",
+            "gauge",
+            "1: the agent runs; other metrics come with its first sample",
+            [Sample(labels(), 1)],
+        )
+        render = Family(
+            "gpuclinic_page_duration_seconds",
+            "gauge",
+            "how long the page before took to make",
+            [Sample(labels(), self._render_s)],
+        )
         made = [up, render]
         if self.server is not None:
             samples = [Sample(labels(("code", code)), count) for code, count in sorted(self.server.scrapes.items())]
-            made.append(Family("gpuclinic_page_requests_total", "counter", "answers of the exporter, by HTTP status", samples))
+            made.append(
+                Family("gpuclinic_page_requests_total", "counter", "answers of the exporter, by HTTP status", samples)
+            )
         if self._pushing is not None:
-            for name, value in (("sent", self._pushing.sent), ("failed", self._pushing.failed), ("records_dropped", self._pushing.dropped)):
-                made.append(Family(f"gpuclinic_otlp_{name}_total", "counter", f"OpenTelemetry requests: {name}", [Sample(labels(), value)]))
+            for name, value in (
+                ("sent", self._pushing.sent),
+                ("failed", self._pushing.failed),
+                ("records_dropped", self._pushing.dropped),
+            ):
+                made.append(
+                    Family(
+                        f"gpuclinic_otlp_{name}_total",
+                        "counter",
+                        f"OpenTelemetry requests: {name}",
+                        [Sample(labels(), value)],
+                    )
+                )
         return made
 
     def _newest(self) -> tuple[Snapshot, Assignments] | None:

@@ -92,9 +92,16 @@ def _identity(book: _Book, gpus: Gpus, facts: list[Fact]) -> None:
         own = gpus.labels(fact)
         more = [(label, fact.fields.get(field)) for label, field in _IDENTITY]
         info = own.plus(*more, ("driver", driver.get("version")), ("cuda", driver.get("cuda_version")))
-        book.add("gpuclinic_gpu_info", "info", "which card stands where; join it to get serial number or driver", info, 1)
+        book.add(
+            "gpuclinic_gpu_info", "info", "which card stands where; join it to get serial number or driver", info, 1
+        )
         why = trouble_of(fact)
-        book.gauge("gpuclinic_gpu_up", "1 where the GPU answers, 0 where it hangs, is lost or cannot be read", int(why is None), own)
+        book.gauge(
+            "gpuclinic_gpu_up",
+            "1 where the GPU answers, 0 where it hangs, is lost or cannot be read",
+            int(why is None),
+            own,
+        )
 
 
 def value_of(metric: Metric, raw: object) -> Number | None:
@@ -171,14 +178,21 @@ def _xids(book: _Book, gpus: Gpus, shot: Snapshot) -> None:
         counts = shot.gpu_xids.get(key, {})
         own = gpus.of_key(key)
         for code in sorted({*CRITICAL_XIDS, *counts} if key in named else counts):
-            book.counter("gpuclinic_gpu_xids_total", text, counts.get(code, 0), own.plus(("xid", code), ("severity", _severity("xid", code))))
+            book.counter(
+                "gpuclinic_gpu_xids_total",
+                text,
+                counts.get(code, 0),
+                own.plus(("xid", code), ("severity", _severity("xid", code))),
+            )
     for code in sorted({*CRITICAL_XIDS, *shot.xids}):
         book.counter(
             "gpuclinic_xids_total", "Xids of this boot on any GPU, by code", shot.xids.get(code, 0),
             labels(("xid", code), ("severity", _severity("xid", code))),
         )  # fmt: skip
     for code, count in sorted(shot.sxids.items()):
-        book.counter("gpuclinic_sxids_total", "SXids (of NVSwitches) of this boot, by code", count, labels(("sxid", code)))
+        book.counter(
+            "gpuclinic_sxids_total", "SXids (of NVSwitches) of this boot, by code", count, labels(("sxid", code))
+        )
 
 
 def _severity(kind: str, code: int) -> str:
@@ -196,9 +210,16 @@ def _alerts(book: _Book, shot: Snapshot) -> None:
             ("gpu", finding.gpu_index), ("pci_bus_id", finding.gpu), ("cause", finding.cause), ("explained_by", alert.explained_by),
             ("alert_id", alert.id),
         )  # fmt: skip
-        book.gauge("gpuclinic_alert_active", "what the agent has found and holds now; explained_by: another alert is its cause", 1, of)
+        book.gauge(
+            "gpuclinic_alert_active",
+            "what the agent has found and holds now; explained_by: another alert is its cause",
+            1,
+            of,
+        )
     for severity in SEVERITIES:
-        book.gauge("gpuclinic_alerts", "findings that hold now, by severity", counts[severity], labels(("severity", severity)))
+        book.gauge(
+            "gpuclinic_alerts", "findings that hold now, by severity", counts[severity], labels(("severity", severity))
+        )
 
 
 def _agent(book: _Book, shot: Snapshot) -> None:
@@ -208,8 +229,14 @@ def _agent(book: _Book, shot: Snapshot) -> None:
     book.gauge("gpuclinic_agent_start_time_seconds", "when the agent was started, Unix time", shot.started)
     book.gauge("gpuclinic_sample_timestamp_seconds", "when the newest sample was begun, Unix time", tick.at)
     book.gauge("gpuclinic_sample_age_seconds", "how old the newest sample is", age)
-    book.gauge("gpuclinic_sample_duration_seconds", "how long the newest sample took; slow samples often come before a wedged driver", tick.took_s)
-    book.gauge("gpuclinic_sample_duration_slowest_seconds", "the slowest sample since the agent's start", shot.slowest_s)
+    book.gauge(
+        "gpuclinic_sample_duration_seconds",
+        "how long the newest sample took; slow samples often come before a wedged driver",
+        tick.took_s,
+    )
+    book.gauge(
+        "gpuclinic_sample_duration_slowest_seconds", "the slowest sample since the agent's start", shot.slowest_s
+    )
     book.counter("gpuclinic_samples_total", "samples since the agent's start", shot.ticks)
     book.counter("gpuclinic_samples_slow_total", "samples that took longer than the interval", shot.slow_ticks)
     book.counter("gpuclinic_samples_missed_total", "samples that were due while another still ran", shot.missed)
@@ -224,9 +251,19 @@ def _agent(book: _Book, shot: Snapshot) -> None:
         book.counter("gpuclinic_agent_cpu_seconds_total", "processor time of the agent with its children", cpu)
     book.gauge("gpuclinic_agent_problems", "what the agent cannot do now (see state.json)", shot.problems)
     for check, count in sorted(Counter(gap.check for gap in tick.gaps).items()):
-        book.gauge("gpuclinic_not_looked_at", "looks that were not possible; no values is not the same as healthy", count, labels(("look", check)))
+        book.gauge(
+            "gpuclinic_not_looked_at",
+            "looks that were not possible; no values is not the same as healthy",
+            count,
+            labels(("look", check)),
+        )
     for kind, seconds in sorted(tick.ages.items()):
-        book.gauge("gpuclinic_reading_age_seconds", "how old the readings of a kind of fact are", seconds, labels(("kind", kind)))
+        book.gauge(
+            "gpuclinic_reading_age_seconds",
+            "how old the readings of a kind of fact are",
+            seconds,
+            labels(("kind", kind)),
+        )
 
 
 def names_of_families(families: Iterable[Family]) -> set[str]:

@@ -43,7 +43,7 @@ class PodDevice(NamedTuple):
     device: str
 
 
-class _Broken(ValueError):
+class _BrokenError(ValueError):
     """The answer is not what it should be."""
 
 
@@ -60,7 +60,7 @@ def pod_devices(path: str) -> list[PodDevice]:
         raise CouldNotError(f"{path}: the kubelet did not answer within {DEADLINE_S:g} s") from None
     except OSError as problem:
         raise CouldNotError(f"{path}: {problem.strerror or problem}") from problem
-    except _Broken as problem:
+    except _BrokenError as problem:
         raise CouldNotError(f"{path}: {problem}") from None
 
 
@@ -79,7 +79,7 @@ class _Wire:
         head = self._exactly(9)
         length = int.from_bytes(head[:3], "big")
         if length > 1 << 20:
-            raise _Broken("a frame longer than was offered")
+            raise _BrokenError("a frame longer than was offered")
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF
         return kind, flags, stream, self._exactly(length)
 
@@ -89,7 +89,7 @@ class _Wire:
             self._connection.settimeout(self._left())
             part = self._connection.recv(count - len(parts))
             if not part:
-                raise _Broken("the connection was closed in the middle of the answer")
+                raise _BrokenError("the connection was closed in the middle of the answer")
             parts += part
         return bytes(parts)
 
@@ -125,30 +125,30 @@ def _called(wire: _Wire) -> bytes:
         elif kind == _PING and not flags & _ACK:
             wire.send(_framed(_PING, _ACK, 0, payload))
         elif kind == _GOAWAY or (kind == _RST_STREAM and stream == 1):
-            raise _Broken("the kubelet refused the call")
+            raise _BrokenError("the kubelet refused the call")
         elif stream == 1 and kind in (_DATA, _HEADERS):
             if kind == _DATA:
                 body += _without_padding(payload, flags)
                 if len(body) > _LARGEST + 5:
-                    raise _Broken("the answer is longer than 16 MiB")
+                    raise _BrokenError("the answer is longer than 16 MiB")
             if flags & _END_STREAM:
                 return _message(bytes(body))
-    raise _Broken("the answer does not end")
+    raise _BrokenError("the answer does not end")
 
 
 def _without_padding(payload: bytes, flags: int) -> bytes:
     if not flags & _PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise _Broken("damaged padding")
+        raise _BrokenError("damaged padding")
     return payload[1 : len(payload) - payload[0]]
 
 
 def _message(body: bytes) -> bytes:
     if len(body) < 5:
-        raise _Broken("the kubelet answered with an error and no message")
+        raise _BrokenError("the kubelet answered with an error and no message")
     if body[0] != 0 or int.from_bytes(body[1:5], "big") != len(body) - 5:
-        raise _Broken("the answer is compressed or cut")
+        raise _BrokenError("the answer is compressed or cut")
     return body[5:]
 
 
@@ -165,11 +165,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         elif wire_type == 2:
             length, place = _varint(data, place)
             if place + length > len(data):
-                raise _Broken("a field longer than its message")
+                raise _BrokenError("a field longer than its message")
             yield tag >> 3, data[place : place + length]
             place += length
         else:
-            raise _Broken("a field of an unknown type")
+            raise _BrokenError("a field of an unknown type")
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
@@ -182,7 +182,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise _Broken("a damaged number")
+    raise _BrokenError("a damaged number")
 
 
 def _text(data: bytes) -> str:

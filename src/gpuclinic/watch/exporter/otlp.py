@@ -27,7 +27,11 @@ _SCOPE = {"name": "gpuclinic", "version": __version__}
 _CUMULATIVE = 2
 _SEVERITY = {"info": (9, "INFO"), "warning": (13, "WARN"), "critical": (17, "ERROR")}
 """SeverityNumber of logs.proto."""
-_EVENTS = {"gpu_hung": "critical", "gpu_lost": "critical", "oom_kill": "warning", "xid": "warning", "sxid": "warning", "ecc": "warning", "link": "warning"}
+_EVENTS = {
+    "gpu_hung": "critical",
+    "gpu_lost": "critical",
+    **dict.fromkeys(("oom_kill", "xid", "sxid", "ecc", "link"), "warning"),
+}
 
 
 def resource(boot: str = "") -> dict[str, Any]:
@@ -65,7 +69,11 @@ def metrics_request(shot: Snapshot, given: Assignments, boot: str = "") -> dict[
         )
         for family in own_families(shot, given) if family.samples and family.name not in known
     ]  # fmt: skip
-    return {"resourceMetrics": [{"resource": resource(boot), "scopeMetrics": [{"scope": _SCOPE, "metrics": [*named, *ours]}]}]}
+    return {
+        "resourceMetrics": [
+            {"resource": resource(boot), "scopeMetrics": [{"scope": _SCOPE, "metrics": [*named, *ours]}]}
+        ]
+    }
 
 
 def _named(shot: Snapshot, at: str, began: str) -> list[dict[str, Any]]:
@@ -123,7 +131,11 @@ def _metric(name: str, text: str, unit: str, instrument: str, points: list[dict[
     if instrument == "gauge":
         made["gauge"] = {"dataPoints": points}
     else:
-        made["sum"] = {"dataPoints": points, "aggregationTemporality": _CUMULATIVE, "isMonotonic": instrument == "counter"}
+        made["sum"] = {
+            "dataPoints": points,
+            "aggregationTemporality": _CUMULATIVE,
+            "isMonotonic": instrument == "counter",
+        }
     return made
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SEVERITIES = ("critical", "warning", "info")
 _EVERY = "30s"
 _GPU = "GPU {{ $labels.gpu }} ({{ $labels.pci_bus_id }})"
+_YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 _KEY_LABELS = {"gpu": "pci_bus_id", "nvlink_gpu": "pci_bus_id", "nvlink": "pci_bus_id", "mig_device": "mig_uuid"}
 
 
@@ -42,15 +43,19 @@ def recording_rules() -> dict[str, Any]:
     by_node = "by (job, instance)"
     rows = (
         ("instance:gpuclinic_gpu_utilization:avg", f"avg {by_node} (gpuclinic_gpu_utilization_ratio)"),
-        ("instance:gpuclinic_gpu_memory_used:ratio", f"sum {by_node} (gpuclinic_gpu_memory_used_bytes) / sum {by_node} (gpuclinic_gpu_memory_size_bytes)"),
+        ("instance:gpuclinic_gpu_memory_used:ratio",
+         f"sum {by_node} (gpuclinic_gpu_memory_used_bytes) / sum {by_node} (gpuclinic_gpu_memory_size_bytes)"),
         ("instance:gpuclinic_gpu_power_watts:sum", f"sum {by_node} (gpuclinic_gpu_power_watts)"),
         ("instance:gpuclinic_gpu_temperature_celsius:max", f"max {by_node} (gpuclinic_gpu_temperature_celsius)"),
         ("instance:gpuclinic_gpus_idle_held:count",
-         f"count {by_node} (avg_over_time(gpuclinic_gpu_utilization_ratio[10m]) < 0.01 and gpuclinic_gpu_memory_used_bytes > 1073741824) or 0 * gpuclinic_gpus_present"),
-        ("instance:gpuclinic_gpus_throttled:count", f'count {by_node} (max without (reason) (gpuclinic_gpu_throttled{{reason=~"hw_.*|sw_thermal.*"}}) == 1) or 0 * gpuclinic_gpus_present'),
+         (f"count {by_node} (avg_over_time(gpuclinic_gpu_utilization_ratio[10m]) < 0.01 and gpuclinic_gpu_memory_used_bytes > 1073741824)"
+         " or 0 * gpuclinic_gpus_present")),
+        ("instance:gpuclinic_gpus_throttled:count",
+         (f'count {by_node} (max without (reason) (gpuclinic_gpu_throttled{{reason=~"hw_.*|sw_thermal.*"}}) == 1)'
+         " or 0 * gpuclinic_gpus_present")),
         ("instance:gpuclinic_xids:increase1h", f"sum {by_node} (increase(gpuclinic_xids_total[1h]))"),
     )  # fmt: skip
-    return {"groups": [{"name": "gpuclinic-recording", "interval": _EVERY, "rules": [{"record": name, "expr": expr} for name, expr in rows]}]}
+    return {"groups": [_group("gpuclinic-recording", [{"record": name, "expr": expr} for name, expr in rows])]}
 
 
 def finding_rules() -> dict[str, Any]:
@@ -66,19 +71,25 @@ def finding_rules() -> dict[str, Any]:
         }
         for severity in SEVERITIES
     ]  # fmt: skip
-    return {"groups": [{"name": "gpuclinic-findings", "interval": _EVERY, "rules": told}, {"name": "gpuclinic-agent", "interval": _EVERY, "rules": _about_the_agent()}]}
+    return {"groups": [_group("gpuclinic-findings", told), _group("gpuclinic-agent", _about_the_agent())]}
+
+
+def _group(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": name, "interval": _EVERY, "rules": rules}
 
 
 def _about_the_agent() -> list[dict[str, Any]]:
     return [
         _rule("GpuclinicAgentGone", "gpuclinic_agent_up offset 15m unless gpuclinic_agent_up", 120, "warning",
-              "The agent on {{ $labels.instance }} does not answer any more", "Nothing is known of this server's GPUs: systemctl status gpuclinic-agent."),
+              "The agent on {{ $labels.instance }} does not answer any more",
+              "Nothing is known of this server's GPUs: systemctl status gpuclinic-agent."),
         _rule("GpuclinicSampleOld", "gpuclinic_sample_age_seconds > 60", 60, "critical",
               "The agent on {{ $labels.instance }} has taken no sample for {{ $value | humanizeDuration }}", "Its values are of the past."),
         _rule("GpuclinicSampleSlow", "gpuclinic_sample_duration_seconds > 5", 600, "warning",
               "Samples on {{ $labels.instance }} take {{ $value | humanizeDuration }}", "Slow answers often come before a wedged driver."),
         _rule("GpuclinicGpuMissing", "gpuclinic_gpus_present < gpuclinic_gpus_expected", 60, "critical",
-              "{{ $labels.instance }} shows {{ $value }} GPUs, fewer than it should have", "gpuclinic check on that server says which one is missing, and why."),
+              "{{ $labels.instance }} shows {{ $value }} GPUs, fewer than it should have",
+              "gpuclinic check on that server says which one is missing, and why."),
         _rule("GpuclinicGpuDoesNotAnswer", "gpuclinic_gpu_up == 0", 60, "critical",
               f"{_GPU} on {{{{ $labels.instance }}}} hangs, is lost or cannot be read", "gpuclinic check on that server says why."),
         _rule("GpuclinicNotLookedAt", 'gpuclinic_not_looked_at{look=~"gpu.*"} > 0', 900, "warning",
@@ -98,7 +109,14 @@ def xid_rules() -> list[dict[str, Any]]:
     text = "Xid {{ $labels.xid }} on " + _GPU + " of {{ $labels.instance }}"
     how = "gpuclinic explain xid {{ $labels.xid }}"
     return [
-        _rule("GpuclinicXid", f'increase(gpuclinic_gpu_xids_total{{severity="{severity}"}}[5m]) > 0', 0, severity, text, how)
+        _rule(
+            "GpuclinicXid",
+            f'increase(gpuclinic_gpu_xids_total{{severity="{severity}"}}[5m]) > 0',
+            0,
+            severity,
+            text,
+            how,
+        )
         for severity in ("critical", "warning")
     ]
 
@@ -118,8 +136,8 @@ def row_rules(lang: str = "en") -> tuple[dict[str, Any], list[Left]]:
                 left.append(Left(row.id, severity, str(problem)))
                 continue
             groups.setdefault(row.component, []).append(_of_row(row, severity, expr, lang))
-    named = [{"name": f"gpuclinic-rows-{name}", "interval": _EVERY, "rules": rules} for name, rules in groups.items()]
-    return {"groups": [{"name": "gpuclinic-xids", "interval": _EVERY, "rules": xid_rules()}, *named]}, left
+    named = [_group(f"gpuclinic-rows-{name}", rules) for name, rules in groups.items()]
+    return {"groups": [_group("gpuclinic-xids", xid_rules()), *named]}, left
 
 
 def _of_row(row: Check, severity: str, expr: str, lang: str) -> dict[str, Any]:
@@ -131,7 +149,8 @@ def _of_row(row: Check, severity: str, expr: str, lang: str) -> dict[str, Any]:
         labels["cause"] = row.cause
     zh = lang == "zh"
     title, detail = (row.title_zh, row.detail_zh) if zh else (row.title_en, row.detail_en)
-    notes = {"summary": _templated(row, title) + " ({{ $labels.instance }})", "description": _templated(row, detail), "action": _first_step(row, lang)}
+    summary = _templated(row, title) + " ({{ $labels.instance }})"
+    notes = {"summary": summary, "description": _templated(row, detail), "action": _first_step(row, lang)}
     return {**rule, "labels": labels, "annotations": {name: text for name, text in notes.items() if text}}
 
 
@@ -196,7 +215,8 @@ def as_yaml(content: dict[str, Any], head: Iterable[str] = ()) -> str:
 
 
 def _text(value: str) -> str:
-    return value if re.fullmatch(r"[A-Za-z][\w-]*|\d+[smh]", value) and value not in ("y", "n", "yes", "no", "on", "off", "true", "false", "null") else json.dumps(value, ensure_ascii=False)
+    plain = re.fullmatch(r"[A-Za-z][\w-]*|\d+[smh]", value) is not None and value.lower() not in _YAML_WORDS
+    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 def left_as_comments(left: list[Left]) -> list[str]:

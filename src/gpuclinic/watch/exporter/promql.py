@@ -107,11 +107,17 @@ class _Translation:
         wanted = not (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
         inner = node.operand if isinstance(node, ast.UnaryOp) and not wanted else node
         match inner:
-            case ast.Compare(left=ast.Name(id=field), ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant(value=str(value))]):
+            case ast.Compare(
+                left=ast.Name(id=field),
+                ops=[ast.Eq() | ast.NotEq() as op],
+                comparators=[ast.Constant(value=str(value))],
+            ):
                 label = label_of_field(self._kind, field)
                 sign = "=" if isinstance(op, ast.Eq) == wanted else "!="
                 return None if label is None else (f'{label}{sign}"{_quoted(value)}"',)
-            case ast.Compare(left=ast.Name(id=field), ops=[ast.In() | ast.NotIn() as op], comparators=[ast.List(elts=parts)]):
+            case ast.Compare(
+                left=ast.Name(id=field), ops=[ast.In() | ast.NotIn() as op], comparators=[ast.List(elts=parts)]
+            ):
                 label = label_of_field(self._kind, field)
                 sign = "=~" if isinstance(op, ast.In) == wanted else "!~"
                 return None if label is None else (f'{label}{sign}"{_any_of(parts)}"',)
@@ -218,10 +224,15 @@ class _Translation:
                 return f"({self._number(node.left, raw=raw)} {_SIGNS[type(op)]} {self._number(node.right, raw=raw)})"
             case ast.Call(func=ast.Name(id="abs"), args=[inner]):
                 return f"abs({self._number(inner, raw=raw)})"
-            case ast.Call(func=ast.Name(id="grown" | "per_minute" | "slope_per_hour" as name), args=[ast.Constant(value=str(field))]):
+            case ast.Call(
+                func=ast.Name(id="grown" | "per_minute" | "slope_per_hour" as name),
+                args=[ast.Constant(value=str(field))],
+            ):
                 return self._over_window(name, self._metric(field), raw=raw)
             case ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str(kind)), *rest]) if name in _OF_ALL:
-                return self._of_all(name, kind, [part.value for part in rest if isinstance(part, ast.Constant)], raw=raw)
+                return self._of_all(
+                    name, kind, [part.value for part in rest if isinstance(part, ast.Constant)], raw=raw
+                )
         raise Untranslated(f"no way to say {ast.unparse(node)[:80]}")
 
     @staticmethod
@@ -253,7 +264,9 @@ class _Translation:
             values = f"{_bracketed(values)} and {_bracketed(inner._plain(inner._every([inner._part(part) for part in others])))}"
         group = "job, instance, model" if of_model else "job, instance"
         quantile = "0.5, " if name == "typical" else ""
-        return f"(0 * {self._subjects()} + on ({group}) group_left () {_OF_ALL[name]} by ({group}) ({quantile}{values}))"
+        return (
+            f"(0 * {self._subjects()} + on ({group}) group_left () {_OF_ALL[name]} by ({group}) ({quantile}{values}))"
+        )
 
 
 def _conjuncts(node: ast.expr) -> list[ast.expr]:
@@ -267,11 +280,17 @@ def _own_fields(node: ast.expr) -> list[str]:
     match node:
         case ast.Name(id=field):
             return [field] if field not in ("true", "false", "none") else []
-        case ast.Call(func=ast.Name(id="grown" | "per_minute" | "slope_per_hour"), args=[ast.Constant(value=str(field))]):
+        case ast.Call(
+            func=ast.Name(id="grown" | "per_minute" | "slope_per_hour"), args=[ast.Constant(value=str(field))]
+        ):
             return [field]
-        case ast.Call(func=ast.Name(id="peak" | "lowest" | "total" | "typical"), args=[_, ast.Constant(value=str(field)), *_]):
+        case ast.Call(
+            func=ast.Name(id="peak" | "lowest" | "total" | "typical"), args=[_, ast.Constant(value=str(field)), *_]
+        ):
             return [field]
-        case ast.Call(func=ast.Name(id="count" | "some" | "hours_until" | "usual" | "usual_low" | "usual_high" | "trend")):
+        case ast.Call(
+            func=ast.Name(id="count" | "some" | "hours_until" | "usual" | "usual_low" | "usual_high" | "trend")
+        ):
             return []
     children = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
     return [field for child in children if isinstance(child, ast.expr) for field in _own_fields(child)]
@@ -283,7 +302,9 @@ def _scales(node: ast.expr) -> bool:
         case ast.BinOp(op=ast.Add() | ast.Sub()):
             return _scales(node.left) and _scales(node.right)
         case ast.BinOp(op=ast.Mult()):
-            return (_constant(node.left) is not None and _scales(node.right)) or (_scales(node.left) and _constant(node.right) is not None)
+            return (_constant(node.left) is not None and _scales(node.right)) or (
+                _scales(node.left) and _constant(node.right) is not None
+            )
         case ast.Call(func=ast.Name(id="count")):
             return False
     return _constant(node) is None
@@ -321,7 +342,11 @@ def _quoted(text: str) -> str:
 
 
 def _bracketed(text: str) -> str:
-    return text if text.startswith("count without") and " unless " not in text and " and " not in text and " or " not in text else f"({text})"
+    return (
+        text
+        if text.startswith("count without") and " unless " not in text and " and " not in text and " or " not in text
+        else f"({text})"
+    )
 
 
 def _joined(texts: list[str], word: str) -> str:

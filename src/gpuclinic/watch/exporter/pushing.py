@@ -71,7 +71,9 @@ class Pushing:
                 fresh.append(of_alert(alert, "fired", tick.at))
             elif before[1] != alert.severity:
                 fresh.append(of_alert(alert, "changed", tick.at))
-        fresh += [of_alert(alert, "resolved", tick.at) for identity, (alert, _) in self._known.items() if identity not in now]
+        fresh += [
+            of_alert(alert, "resolved", tick.at) for identity, (alert, _) in self._known.items() if identity not in now
+        ]
         self._known = {identity: (alert, alert.severity) for identity, alert in now.items()}
         if fresh:
             with self._lock:
@@ -115,7 +117,11 @@ class Pushing:
     def _post(self, what: str, request: dict[str, Any]) -> bool:
         """Whether it need not be sent again: it was taken, or the collector wants none of it."""
         body = gzip.compress(msgspec.json.encode(request), 1)
-        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip", "User-Agent": f"gpuclinic/{__version__}"}
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Encoding": "gzip",
+            "User-Agent": f"gpuclinic/{__version__}",
+        }
         make = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
         connection = make(self._host, self._port, timeout=DEADLINE_S)
         try:

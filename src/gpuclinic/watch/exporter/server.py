@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.model import CouldNotError, UserError
+from gpuclinic.model import UserError
 
 if TYPE_CHECKING:
     import ssl
@@ -26,7 +26,7 @@ MOST_HEAD = 8192
 _MOST_TOKEN = 4096
 _WORDS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
           431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
-_INDEX = b"<!doctype html><title>gpuclinic</title><p>gpuclinic agent: <a href=\"/metrics\">/metrics</a>\n"
+_INDEX = b'<!doctype html><title>gpuclinic</title><p>gpuclinic agent: <a href="/metrics">/metrics</a>\n'
 
 
 class Answer(NamedTuple):
@@ -53,11 +53,15 @@ class Server:
     Raises UserError where the address cannot be listened on, or a file of the configuration cannot be used.
     """
 
-    def __init__(self, config: Exporting, metrics: Callable[[str], tuple[str, bytes]], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: Exporting, metrics: Callable[[str], tuple[str, bytes]], say: Callable[[str], None]
+    ) -> None:
         self._config, self._metrics, self._say = config, metrics, say
         self._tls = _Tls(config, say) if config.cert_file else None
         if config.client_ca_file and self._tls is None:
-            raise UserError("exporter.client_ca_file needs exporter.cert_file: only over TLS do clients show certificates")
+            raise UserError(
+                "exporter.client_ca_file needs exporter.cert_file: only over TLS do clients show certificates"
+            )
         if config.token_file:
             self._token()
         self.scrapes: dict[int, int] = {}
@@ -185,7 +189,9 @@ class _Tls:
         return context.wrap_socket(connection, server_side=True)
 
     def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(_stamp(name) for name in (self._config.cert_file, self._config.key_file, self._config.client_ca_file))
+        return tuple(
+            _stamp(name) for name in (self._config.cert_file, self._config.key_file, self._config.client_ca_file)
+        )
 
     def _made(self) -> ssl.SSLContext:
         import ssl  # some megabytes, for those who asked for TLS
@@ -199,7 +205,9 @@ class _Tls:
                 context.load_verify_locations(config.client_ca_file)
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError
-            name = f"{config.cert_file}, {config.key_file or 'no key_file'}" + (f", {config.client_ca_file}" if config.client_ca_file else "")
+            name = f"{config.cert_file}, {config.key_file or 'no key_file'}" + (
+                f", {config.client_ca_file}" if config.client_ca_file else ""
+            )
             raise UserError(f"exporter: certificate files cannot be used ({name}): {problem}") from problem
         return context
 
@@ -276,4 +284,6 @@ def _send(talk: socket.socket, answer: Answer) -> None:
         talk.shutdown(socket.SHUT_WR)
     talk.settimeout(0.2)
     with contextlib.suppress(OSError):
-        talk.recv(1024)  # what was still on its way would make the kernel reset the connection before the answer is read
+        talk.recv(
+            1024
+        )  # what was still on its way would make the kernel reset the connection before the answer is read
