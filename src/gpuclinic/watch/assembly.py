@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.model import CouldNotError
 from gpuclinic.store import state_folder
 from gpuclinic.watch.agent import Parts
+from gpuclinic.watch.exporter.exporter import Exporter
 from gpuclinic.watch.history_view import open_history
 from gpuclinic.watch.rules import Rules
 from gpuclinic.watch.sending import Sender
@@ -41,6 +42,7 @@ class Assembly:
             interval_s=config.sampling.interval_s, boot_id=boot or None,
         )  # fmt: skip
         self._sender = Sender(config.alerts, self.folder, host, say)
+        self._exporter = Exporter(config.exporter, say, boot)
 
     def parts(self) -> Parts:
         """What the agent calls."""
@@ -67,6 +69,7 @@ class Assembly:
         """Ends threads, writes what was not yet."""
         if self._usual is not None:
             self._usual.close()
+        self._exporter.close()
         self._sender.close()
         if self.rules.book.active or self.rules.book.over:
             self.rules.close(time.time())
@@ -86,6 +89,7 @@ class Assembly:
     def _told(self, tick: Tick, state: State) -> None:
         self._sender.take(self.rules.active(), self.rules.book.over, tick.at)
         state.unsent = self._sender.waiting()
+        self._exporter.take(tick, state)
 
     def _repeated(self, serial: str | None, slot: str | None, code: int, days: float) -> Past | None:
         if self._history is None:

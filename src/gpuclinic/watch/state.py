@@ -118,7 +118,6 @@ class State:
             "gpus": self.gpus(), "xids": _by_text(self.xids), "sxids": _by_text(self.sxids),
             "alerts": self.alerts, "unsent": self.unsent,
             "gpu_xids": {gpu: _by_text(counts) for gpu, counts in self.gpu_xids.items()}, "last_xids": self.last_xids,
-            "alerts": self.alerts,
             "sampling": {
                 "took_s": tick.took_s if tick is not None else None, "slowest_s": self.slowest_s, "ticks": self.ticks,
                 "slow_ticks": self.slow_ticks, "missed": self.missed,
