@@ -11,7 +11,7 @@ from gpuclinic.model import Fact, Tick
 from gpuclinic.store.history import History
 from gpuclinic.watch.agent import Agent, Parts
 from gpuclinic.watch.assembly import Assembly
-from gpuclinic.watch.config import Config, Sampling, Storing
+from gpuclinic.watch.config import Config, Exporting, Sampling, Storing
 from gpuclinic.watch.history_view import open_history
 from gpuclinic.watch.state import read_state
 from gpuclinic.watch.usual import usual_facts
@@ -27,7 +27,9 @@ __all__ = ["built", "server"]
 
 
 def begun(server: Server, tmp_path: Path, said: list[str]) -> tuple[Agent, list[Assembly]]:
-    config = Config(sampling=Sampling(exits=False), store=Storing(folder=str(tmp_path / "state")))
+    config = Config(
+        sampling=Sampling(exits=False), store=Storing(folder=str(tmp_path / "state")), exporter=Exporting(listen="")
+    )
     made: list[Assembly] = []
 
     def build(config: Config, boot: str) -> Parts:
@@ -81,7 +83,7 @@ def test_without_a_folder_it_judges_all_the_same(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     said: list[str] = []
-    made = Assembly(Config(store=Storing(folder=str(file))), said.append, "boot")
+    made = Assembly(Config(store=Storing(folder=str(file)), exporter=Exporting(listen="")), said.append, "boot")
     assert made.parts().history is None
     gone = Fact("nvml", "nvml", {"reason": "ok", "devices": 7}, {}, "nvml")
     eight = Fact("gpu_count", "pci", {"value": 8, "tool": "pci"}, {}, "pci")

@@ -55,7 +55,7 @@ def pod_devices(path: str) -> list[PodDevice]:
             connection.settimeout(DEADLINE_S)
             connection.connect(path)
             message = _called(wire)
-        return [one for one in _devices(message) if "nvidia" in one.resource or one.device.startswith(("GPU-", "MIG-"))]
+        return _devices(message)
     except TimeoutError:
         raise CouldNotError(f"{path}: the kubelet did not answer within {DEADLINE_S:g} s") from None
     except OSError as problem:
@@ -190,7 +190,7 @@ def _text(data: bytes) -> str:
 
 
 def _devices(message: bytes) -> list[PodDevice]:
-    """The devices of ListPodResourcesResponse: pods 1; of a pod name 1, namespace 2, containers 3; of a container name 1, devices 2;
+    """The NVIDIA devices of ListPodResourcesResponse: pods 1; of a pod name 1, namespace 2, containers 3; of a container name 1, devices 2;
 
     of devices resource_name 1, device_ids 2 (k8s.io/kubelet, pkg/apis/podresources/v1/api.proto).
     """
@@ -203,11 +203,17 @@ def _devices(message: bytes) -> list[PodDevice]:
         for container in (list(_fields(data)) for place, data in parts if place == 3):
             for devices in (list(_fields(data)) for place, data in container if place == 2):
                 resource = _first(devices, 1)
-                for device in (_text(data) for place, data in devices if place == 2):
+                for device in (
+                    _text(data) for place, data in devices if place == 2 and _is_ours(resource, _text(data))
+                ):
                     if len(found) >= _MOST_DEVICES:
                         return found
                     found.append(PodDevice(space, name, _first(container, 1), resource, device))
     return found
+
+
+def _is_ours(resource: str, device: str) -> bool:
+    return "nvidia" in resource or device.startswith(("GPU-", "MIG-"))
 
 
 def _first(parts: list[tuple[int, bytes]], number: int) -> str:
