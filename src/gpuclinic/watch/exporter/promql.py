@@ -24,7 +24,7 @@ LEAST_WINDOW_S = 120.0
 _SUBJECTS = {
     "gpu": "gpuclinic_gpu_up", "fs": "gpuclinic_filesystem_size_bytes", "pressure": "gpuclinic_pressure_some_avg10_ratio",
     "ib_port": "gpuclinic_infiniband_port_up", "ib_counters": "gpuclinic_infiniband_link_downed_total",
-    "net_interface": "gpuclinic_network_received_packets_total", "block_device": "gpuclinic_disk_reads_total",
+    "net_interface": "gpuclinic_network_received_packets_total", "block_device": "gpuclinic_disk_requests_in_flight",
     "nvlink_gpu": "gpuclinic_gpu_nvlinks_active", "nvlink": "gpuclinic_nvlink_replay_errors_total",
     "memory": "gpuclinic_memory_size_bytes", "sensor": "gpuclinic_sensor_reading", "kernel_table": "gpuclinic_kernel_table_used",
     "time_sync": "gpuclinic_clock_offset_seconds", "process_count": "gpuclinic_processes", "cpu_times": "gpuclinic_load1",
