@@ -194,6 +194,17 @@ def test_a_lost_gpu_tells_its_code(server: Server, sampler: NvmlSampler) -> None
     assert value(reading, 2, "temperature_c") > 0
 
 
+def test_a_lost_gpu_stays_who_it_was(server: Server, sampler: NvmlSampler) -> None:
+    before = sampler.tick().document["devices"][3]
+    server.set({"3.lost": 1})
+    reading = until(sampler, lambda r: "handle" in r.document["devices"][3]["errors"], "all")
+    now = reading.document["devices"][3]
+    assert [now[name] for name in ("bus_id", "uuid", "serial", "name")] == [
+        before[name] for name in ("bus_id", "uuid", "serial", "name")
+    ]
+    assert "temperature_c" not in now["values"]
+
+
 def test_without_a_driver_there_is_a_reason_and_it_is_tried_again(server: Server, tmp_path: Path) -> None:
     server.set(init=9)
     made = NvmlSampler(deadlines=SHORT, runtime=tmp_path, retry_s=0.1)

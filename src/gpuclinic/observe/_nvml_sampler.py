@@ -517,12 +517,20 @@ class NvmlSampler:
         return str(init.get("error") or "NVML has not started yet")
 
 
+_OWN = ("bus_id", "uuid", "serial", "minor", "name")
+"""Who a device is: a lost one tells it no more, and stays who it was."""
+
+
 def _merged(
     known: dict[str, Any] | None, device: dict[str, Any], groups: list[str], *, everything: bool
 ) -> dict[str, Any]:
     """A device as it is known with what was told now: lists are whole where their group was asked."""
     if known is None:
         return device
+    device = {
+        **device,
+        **{name: known[name] for name in _OWN if device.get(name) is None and known.get(name) is not None},
+    }
     kept = {name: known[name] for group, names in _LIST_GROUPS.items() if group not in groups for name in names if name in known}  # fmt: skip
     if everything:
         return {**kept, **device}
@@ -539,7 +547,7 @@ def _merged(
 
 def _hung_device(index: int, known: dict[str, Any] | None, hung: _Hung) -> dict[str, Any]:
     """A device that is left alone: who it is, and why nothing more is told."""
-    own = {name: (known or {}).get(name) for name in ("bus_id", "uuid", "serial", "minor", "name")}
+    own = {name: (known or {}).get(name) for name in _OWN}
     if own["bus_id"] is None and hung.entry is not None:
         own["bus_id"] = hung.entry.bus_id
     values = {name: value for name, value in (known or {}).get("values", {}).items() if name in _IDENTITY}
