@@ -19,7 +19,7 @@ KEY = "0000:3b:00.0"
 GPU: dict[str, Any] = {
     "tool": "nvml", "index": 1, "bus_id": KEY, "uuid": "GPU-11111111-2222-3333-4444-555555555555", "serial": "165", "minor_number": 1,
     "name": "NVIDIA H100 80GB HBM3", "utilization_pct": 57, "memory_used_mib": 1024, "memory_free_mib": 80000, "memory_total_mib": 81559,
-    "temperature_c": 61, "power_w": 312.5, "energy_j": 12.5, "sm_clock_mhz": 1980, "throttle_mask": 0x44, "throttle_supported_mask": 511,
+    "temperature_c": 61, "power_w": 312.5, "energy_j": 12.5, "sm_clock_mhz": 1980, "throttle_mask": "0x0000000000000044", "throttle_supported_mask": 511,
     "pcie_tx_kbs": 7, "remap_pending": False, "ecc_uncorrected_volatile": 0, "sku_use": "data_centre",
 }  # fmt: skip
 DRIVER = Fact("driver", "nvml", {"version": "580.105.08", "cuda_version": "13.0"}, {}, "nvml")

@@ -100,6 +100,8 @@ def test_reasons_for_lowered_clocks_are_series_of_the_reasons_that_the_card_know
     on = {dict(pairs)["reason"] for pairs, value in found.items() if value}
     assert on == {"sw_power_cap", "hw_thermal_slowdown"}
     assert len(found) == 9
+    assert page(gpu())["gpuclinic_gpu_throttle_reasons"] == {OWN: 0x44}
+    assert "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" in dcgm(gpu())
 
 
 def test_alerts_are_series() -> None:

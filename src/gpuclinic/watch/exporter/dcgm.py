@@ -14,6 +14,7 @@ from gpuclinic.knowledge.metrics import metrics
 from gpuclinic.knowledge.xids import catalogue
 from gpuclinic.watch.exporter.devices import Gpus
 from gpuclinic.watch.exporter.exposition import Family, Labels, Number, Sample, labels
+from gpuclinic.watch.exporter.families import of_mask
 
 if TYPE_CHECKING:
     from gpuclinic.knowledge.metrics import Metric
@@ -108,6 +109,7 @@ def _of_parts(
 
 def _value(metric: Metric, raw: object) -> Number | None:
     factor = metric.dcgm_factor or 1.0
+    raw = of_mask(raw) if metric.field.endswith("_mask") else raw
     if isinstance(raw, bool):
         return int(raw)
     if not isinstance(raw, int | float):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -104,8 +105,14 @@ def _identity(book: _Book, gpus: Gpus, facts: list[Fact]) -> None:
         )
 
 
+def of_mask(raw: object) -> object:
+    """A mask of bits as a number; the facts have it as nvidia-smi writes it, "0x0000000000000004"."""
+    return int(raw, 16) if isinstance(raw, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", raw) else raw
+
+
 def value_of(metric: Metric, raw: object) -> Number | None:
     """A field's value in the metric's base unit; None where it is no number."""
+    raw = of_mask(raw) if metric.field.endswith("_mask") else raw
     if isinstance(raw, bool):
         return int(raw)
     if not isinstance(raw, int | float):
@@ -136,7 +143,7 @@ def _words(book: _Book, gpus: Gpus, facts: list[Fact]) -> None:
     said = "what a GPU says of itself in words"
     for fact in gpus.facts:
         own = gpus.labels(fact)
-        mask, supported = fact.fields.get("throttle_mask"), fact.fields.get("throttle_supported_mask")
+        mask, supported = (of_mask(fact.fields.get(name)) for name in ("throttle_mask", "throttle_supported_mask"))
         if isinstance(mask, int):
             known = reasons_of_mask(supported if isinstance(supported, int) else mask)
             active = set(reasons_of_mask(mask))
