@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from gpuclinic.compat import Answer, Question
 
 EXIT = {"works": 0, "fails": 2, "unknown": EXIT_UNKNOWN}
-MOST_BYTES = 8 << 20
+_VERSION = r"(?:cuda|cudnn|glibc|libc|driver|v)?[ -]?\d{1,4}(?:\.\d{1,6}){0,4}"
+_SHAPES = {
+    "driver": (r"(?:nvidia|driver|v|r)?[ -]?\d{2,4}(?:\.\d{1,4}){0,3}(?:[-+~][\w.+~-]+)?", "550.54.15"),
+    "cuda": (_VERSION, "12.4"),
+    "cudnn": (_VERSION, "9.1"),
+    "container_cuda": (_VERSION, "12.4"),
+    "glibc": (_VERSION, "2.31"),
+    "kernel": (r"(?:linux )?\d+\.\d+[\w.+~-]*", "6.8.0-58-generic"),
+    "python": (r"(?:python|cpython|cp|py)?[ -]?\d(?:\.\d{1,2}(?:\.\d{1,3})?|\d{1,2})\w{0,4}", "3.11"),
+    "machine": (r"x86[_-]64|amd64|x64|aarch64|arm64|arm64-sbsa|sbsa|ppc64le|riscv64|s390x|i[36]86|armv\w+", "x86_64"),
+}
+"""What an option's value looks like, and an example."""
 _LISTINGS = (".txt", ".lock", ".toml", ".yml", ".yaml", ".json", ".in", ".list", ".env")
 
 
@@ -41,6 +53,8 @@ def run_compat(options: argparse.Namespace) -> int:
         from gpuclinic.cli.environments import run_environments
 
         return run_environments(options)
+    if not question.want and sum(map(bool, (question.gpu, question.driver, question.cuda or question.container_cuda))) < 2:  # fmt: skip
+        raise UserError("nothing to judge: say what is wanted with --want, or two of --gpu, --driver and --cuda")
     if options.host:
         from gpuclinic.cli.environments import with_machine
 
@@ -54,11 +68,7 @@ def question_of(options: argparse.Namespace) -> Question:
     """The question that the command line asks; listings are read here."""
     from gpuclinic.compat import Question
 
-    if options.module and options.module not in ("open", "proprietary"):
-        raise UserError(f"--module: open or proprietary, not {options.module}")
-    for variable in options.env or []:
-        if "=" not in variable:
-            raise UserError(f"--env: NAME=VALUE, not {variable}")
+    _refuse_nonsense(options)
     return Question(
         gpu=options.gpu, driver=options.driver, python=options.python, kernel=options.kernel, glibc=options.glibc, cuda=options.cuda,
         cudnn=options.cudnn, container_cuda=options.container_cuda, machine=options.machine, module=options.module,
@@ -68,16 +78,25 @@ def question_of(options: argparse.Namespace) -> Question:
 
 def _text_of(value: str) -> str:
     """A requirement as it stands; of "@FILE", of "-" and of a listing's file name what is in it."""
-    if value == "-":
-        return sys.stdin.read(MOST_BYTES)
-    path = value.removeprefix("@")
-    if not value.startswith("@") and not (value.endswith(_LISTINGS) and Path(value).is_file()):
+    named = value.startswith("@")
+    if value != "-" and not named and not (value.endswith(_LISTINGS) and Path(value).is_file()):
         return value
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(MOST_BYTES).decode("utf-8", "replace") or "\n"
-    except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror or problem}") from problem
+    from gpuclinic.cli import _want_files
+
+    return _want_files.text_of_input() if value == "-" else _want_files.text_of_file(value.removeprefix("@"))
+
+
+def _refuse_nonsense(options: argparse.Namespace) -> None:
+    """A value that no version is would be left out of the judgement, and the answer would be to another question."""
+    for name, (shape, example) in _SHAPES.items():
+        value = getattr(options, name)
+        if value and not re.fullmatch(shape, value.strip(), re.IGNORECASE):
+            raise UserError(f"--{name.replace('_', '-')}: such as {example}, not {value[:60]!r}")
+    if options.module and options.module not in ("open", "proprietary"):
+        raise UserError(f"--module: open or proprietary, not {options.module}")
+    for variable in options.env or []:
+        if not re.match(r"[A-Za-z_]\w*=", variable):
+            raise UserError(f"--env: NAME=VALUE, not {variable}")
 
 
 def show(answer: Answer, options: argparse.Namespace, lang: str) -> int:

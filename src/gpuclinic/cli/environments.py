@@ -55,6 +55,7 @@ def with_machine(question: Question, options: argparse.Namespace) -> Question:
         question, gpu=question.gpu or ", ".join(there.gpus) or None, driver=question.driver or there.driver,
         module=question.module or (None if question.driver else there.module),
         kernel=question.kernel or (there.kernel if question.driver else None),  # a driver that is there has been built
+        of_host=True,
     )  # fmt: skip
 
 

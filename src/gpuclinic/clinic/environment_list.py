@@ -10,8 +10,11 @@ from gpuclinic.clinic.checking import take_looks
 from gpuclinic.clinic.environment_places import thorough
 from gpuclinic.clinic.environment_verdicts import EnvironmentVerdict, Machine, judged_environments, machine_of
 from gpuclinic.clinic.looks import LOOKS, Seen, Wanted
+from gpuclinic.clinic.looks.from_texts import complete_from_texts
 from gpuclinic.clinic.looks.software import gpu_pids, software_of
+from gpuclinic.clinic.reading import Reader, Texts
 from gpuclinic.clinic.software_judge import SoftwareAnswer
+from gpuclinic.knowledge import load
 from gpuclinic.model import Fact, Gap
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOOKS = ("pci.bus", "driver", "gpu.nvml")
 """What tells GPUs, driver, kernel, and the processes that hold a GPU."""
+_TEXTS = "snapshot.texts"
 
 
 class EnvironmentList(msgspec.Struct):
@@ -49,7 +53,8 @@ def list_environments(
         progress("software.environments")
     software = software_of(host, seen.facts, thorough(gpu_pids(seen.facts)))
     facts = [*seen.facts, *software.facts]
-    machine = machine_of(facts) if given is None else _merged(machine_of(facts), given)
+    found = msgspec.structs.replace(machine_of(facts), of_host=True)
+    machine = found if given is None else _merged(found, given)
     judged = judged_environments(facts, judge, lang, machine)
     alone = _alone(machine, judge, lang) if given is not None else None
     verdicts = {one.verdict for one in judged if one.answer is not None} | (
@@ -71,7 +76,23 @@ def _machine_looks(host: Asked, progress: Callable[[str], None] | None) -> Seen:
     looks = [look for look in LOOKS if look.id in _LOOKS]
     host.begin_nvml()
     host.expect([argv for look in looks for argv in look.commands])
-    return take_looks(host, looks, Wanted(), progress)
+    seen = take_looks(host, looks, Wanted(), progress)
+    there = machine_of(seen.facts)
+    if not (there.gpus and there.driver) and not host.live:
+        _complete(host, seen, progress)
+    if machine_of(seen.facts).gpus:
+        seen.gaps = [gap for gap in seen.gaps if gap.check not in ("pci.bus", "gpu.nvml")]
+    seen.gaps = [gap for gap in seen.gaps if gap.check != "gpu.none"]  # the verdicts say so
+    return seen
+
+
+def _complete(host: Asked, seen: Seen, progress: Callable[[str], None] | None) -> None:
+    """GPUs and driver by what programs printed (nvidia-smi, lspci), as `check` reads it; of a snapshot made by hand that is often all."""
+    more = take_looks(host, [look for look in LOOKS if look.id == _TEXTS], Wanted(facts=seen.facts), progress)
+    seen.texts += more.texts
+    reader = Reader(load())
+    reader.read_host(Texts(seen.texts))
+    seen.facts += complete_from_texts(host, Wanted(facts=seen.facts), seen, reader.facts, reader.signals)
 
 
 def _merged(found: Machine, given: Machine) -> Machine:
@@ -79,7 +100,7 @@ def _merged(found: Machine, given: Machine) -> Machine:
     said = frozenset(name for name in ("gpus", "driver", "kernel", "module") if getattr(given, name))
     return msgspec.structs.replace(
         given, gpus=given.gpus or found.gpus, driver=given.driver or found.driver, kernel=given.kernel or found.kernel,
-        module=given.module or (None if given.driver else found.module), said=said,
+        module=given.module or (None if given.driver else found.module), said=said, of_host=True,
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Machine(msgspec.Struct):
     """What the environments are judged against.
 
     cuda, cudnn, container_cuda, env: None or empty where nobody said; what a host has of them is no business of its environments.
-    said: the fields that a person said, in place of what was found.
+    said: the fields that a person said, in place of what was found. of_host: what is not there was looked for and not found.
     """
 
     gpus: list[str] = []
@@ -50,12 +50,13 @@ class Machine(msgspec.Struct):
     container_cuda: str | None = None
     env: list[str] = []
     said: frozenset[str] = frozenset()
+    of_host: bool = False
 
     def question(self, gpu: str | None, **about: Any) -> SoftwareQuestion:
         """About this machine. The kernel matters only where it or the driver is not what was found: a driver that was found is built."""
         return SoftwareQuestion(
             gpu=gpu, driver=self.driver, kernel=self.kernel if self.said & {"kernel", "driver"} else None, module=self.module,
-            cuda=self.cuda, cudnn=self.cudnn, container_cuda=self.container_cuda, env=self.env, **about,
+            cuda=self.cuda, cudnn=self.cudnn, container_cuda=self.container_cuda, env=self.env, of_host=self.of_host, **about,
         )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ class SoftwareQuestion(msgspec.Struct, frozen=True):
     """What is given; None is "not known". The fields are those of gpuclinic.compat.Question.
 
     cuda, cudnn: the system's. container_cuda: of the image. want: pip requirements. installed: they are of packages that are there.
+    of_host: GPU and driver are those of a machine that was looked at: None is "none was found".
     """
 
     gpu: str | None = None
@@ -31,6 +32,7 @@ class SoftwareQuestion(msgspec.Struct, frozen=True):
     env: list[str] = []
     want: list[str] = []
     installed: bool = True
+    of_host: bool = False
 
 
 class SoftwareProblem(Protocol):
@@ -71,6 +73,10 @@ class SoftwareAnswer(Protocol):
     @property
     def install(self) -> str | None:
         """One command line that would work."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is good to know."""
 
     @property
     def unknown(self) -> Sequence[str]:

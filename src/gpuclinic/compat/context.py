@@ -51,6 +51,7 @@ class Context(msgspec.Struct):
     wanted: list[Wanted]
     index: str
     installed: bool
+    of_host: bool
     not_read: list[str]
     bad: list[str]
 
@@ -116,6 +117,7 @@ def context_of(question: Question) -> Context:
         wanted=[],
         index="",
         installed=question.installed,
+        of_host=question.of_host,
         not_read=[],
         bad=bad,
     )

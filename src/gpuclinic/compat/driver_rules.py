@@ -37,6 +37,24 @@ def architecture_of(card: Card) -> Architecture | None:
     return next((row for row in tables().architectures if numbers(row.capability) == card.capability), None)
 
 
+def about_card(card: Card) -> Finding | None:
+    """What the tables know of a GPU by itself: its drivers, its CUDA toolkits."""
+    row = architecture_of(card)
+    if row is None:
+        return None
+    toolkits = sorted(
+        (numbers(r.release), r.release)
+        for r in tables().cuda
+        if any(numbers(a) == card.capability for a in r.archs.split())
+    )
+    first = card.first_driver or row.first_driver
+    values = {
+        "gpu": card.label, "cc": card.cc, "architecture": row.name, "first": first or "?", "last": f"R{row.last_branch}" if row.last_branch else "…",
+        "cuda_first": toolkits[0][1] if toolkits else "?", "cuda_last": toolkits[-1][1] if toolkits else "?",
+    }  # fmt: skip
+    return Finding("note.card", values)
+
+
 def _drives(card: Card, context: Context) -> Iterator[Finding]:
     row = architecture_of(card)
     if not context.driver or row is None or card.kind == "jetson":

@@ -10,7 +10,7 @@ import msgspec
 from gpuclinic.compat.arch_rules import has_cuda_name, judge_arch
 from gpuclinic.compat.context import Context, context_of
 from gpuclinic.compat.cuda_rules import cuda_row, floor_of, judge_cuda, reach_of
-from gpuclinic.compat.driver_rules import judge_driver
+from gpuclinic.compat.driver_rules import about_card, judge_driver
 from gpuclinic.compat.finding import Finding
 from gpuclinic.compat.library_rules import judge_libraries
 from gpuclinic.compat.package_rules import judge_packages
@@ -44,7 +44,7 @@ def judge(question: Question, lang: str = "en") -> Answer:
     problems = [_problem(finding, lang) for finding in judged.problems[:MOST_PROBLEMS]]
     return Answer(
         judged.verdict, problems, install, [_said(finding, "why", lang) for finding in judged.unknown[:MOST_PROBLEMS]],
-        [_read_as(one) for one in judged.resolution.chosen], _notes(judged, lang),
+        [_read_as(one) for one in judged.resolution.chosen], _notes(judged, lang), _left_out(judged),
     )  # fmt: skip
 
 
@@ -63,6 +63,8 @@ def decide(question: Question) -> Judged:
 def _findings(context: Context, resolution: Resolution) -> Iterator[Finding]:
     for bad in context.bad:
         yield Finding("unknown.not_read", {"text": bad}, bad)
+    if context.not_read:  # it may be what fails
+        yield Finding("unknown.not_read", {"text": "; ".join(text[:120] for text in context.not_read[:3])}, "want")
     yield from judge_driver(context)
     reach, about_package = reach_of(context)
     yield from about_package
@@ -71,6 +73,7 @@ def _findings(context: Context, resolution: Resolution) -> Iterator[Finding]:
     yield from judge_arch(context, resolution, reach)
     yield from judge_libraries(context, resolution)
     yield from _unlisted(context, resolution)
+    yield from _not_found(context, resolution)
 
 
 def _unlisted(context: Context, resolution: Resolution) -> Iterator[Finding]:
@@ -85,8 +88,21 @@ def _unlisted(context: Context, resolution: Resolution) -> Iterator[Finding]:
     for one in unheard:
         if has_cuda_name(one.name) or (not judged and not context.installed):
             yield Finding("unknown.package", {"package": one.label}, one.label)
-    if not resolution.chosen and context.not_read:
-        yield Finding("unknown.not_read", {"text": context.not_read[0][:120]}, "want")
+
+
+def _not_found(context: Context, resolution: Resolution) -> Iterator[Finding]:
+    """A machine on which no GPU or no driver was found: what is built for GPUs cannot be said to work there."""
+    if not context.of_host or not (uses_gpu(resolution) or not context.wanted):
+        return
+    if not context.cards and not context.unknown_gpus:
+        yield Finding("unknown.no_gpu", {}, "gpu")
+    if not context.driver and not all(card.kind == "jetson" for card in context.cards):
+        yield Finding("unknown.no_driver", {}, "driver")
+
+
+def uses_gpu(resolution: Resolution) -> bool:
+    """Whether a build among the packages is for GPUs."""
+    return any(one.build is not None and one.build.cuda != "none" for one in resolution.chosen)
 
 
 def role_of(name: str) -> str | None:
@@ -134,9 +150,18 @@ def _read_as(one: Chosen) -> str:
     return one.label + (f" ({'; '.join(parts)})" if parts else "")
 
 
+def _left_out(judged: Judged) -> list[str]:
+    """What a verdict "works" is without."""
+    context = judged.context
+    if judged.verdict != "works" or not uses_gpu(judged.resolution):
+        return []
+    gpu = bool(context.cards or context.unknown_gpus)
+    return [name for name, there in (("gpu", gpu), ("driver", bool(context.driver))) if not there]
+
+
 def _notes(judged: Judged, lang: str) -> list[str]:
     notes = []
-    if judged.context.not_read and judged.resolution.chosen:
+    if judged.context.not_read and judged.verdict == "fails":
         finding = Finding("unknown.not_read", {"text": ", ".join(judged.context.not_read)[:200]})
         notes.append(_said(finding, "why", lang))
     unheard = [
@@ -145,6 +170,9 @@ def _notes(judged: Judged, lang: str) -> list[str]:
     ]  # fmt: skip
     if unheard and judged.verdict != "unknown":
         notes.append(_said(Finding("unknown.package", {"package": ", ".join(unheard)[:200]}), "why", lang))
+    if not judged.context.wanted:
+        told = [about_card(card) for card in judged.context.cards]
+        notes += [_said(about, "why", lang) for about in told if about is not None]
     return [*notes, *_not_given(judged, lang)]
 
 

@@ -40,15 +40,20 @@ def read_listing(text: str, surroundings: dict[str, str]) -> Listing:
         for name, release in blocks[:MOST_LINES]:
             _add(found, f"{name}=={release}", surroundings)
         found.frozen = True
+        if len(blocks) > MOST_LINES:
+            found.not_read.append(f"all packages after the first {MOST_LINES}")
         return found
-    for line in _joined(text):
+    lines = _joined(text)
+    for line in lines[:MOST_LINES]:
         _line(line, found, surroundings)
+    if len(lines) > MOST_LINES:
+        found.not_read.append(f"all lines after the first {MOST_LINES}")
     return found
 
 
 def _joined(text: str) -> list[str]:
     """Logical lines: a backslash at the end joins."""
-    return re.sub(r"\\\r?\n", " ", text).splitlines()[:MOST_LINES]
+    return re.sub(r"\\\r?\n", " ", text).splitlines()
 
 
 def _line(raw: str, found: Listing, surroundings: dict[str, str]) -> None:

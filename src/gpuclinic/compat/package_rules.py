@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 def judge_packages(context: Context, resolution: Resolution) -> Iterator[Finding]:
     """All rules about packages alone."""
+    for exact, other in resolution.refused:
+        yield Finding("compat.abi.contradiction", {"package": exact.raw[:100], "other": other.raw[:100]}, exact.name)
     for one in resolution.chosen:
         yield from _exists(one, context)
         yield from _python(one, context)

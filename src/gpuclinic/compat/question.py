@@ -12,6 +12,7 @@ class Question(msgspec.Struct, frozen=True):
     container_cuda: the CUDA version of the image. module: "open" or "proprietary". env: "NAME=VALUE".
     want: pip requirements, names of wheel files, and whole listings (requirements, lock, freeze, conda list).
     installed: the listing is of packages that are there, not of packages to install.
+    of_host: GPU and driver are those of a machine that was looked at: None is "none was found", and nothing for GPUs is then said to work.
     """
 
     gpu: str | None = None
@@ -27,6 +28,7 @@ class Question(msgspec.Struct, frozen=True):
     env: list[str] = []
     want: list[str] = []
     installed: bool = False
+    of_host: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -44,6 +46,7 @@ class Answer(msgspec.Struct, frozen=True):
     """verdict: works, fails, unknown. install: one command line that would work, or None.
 
     unknown: what could not be judged, and why. read: what the wants were understood as. notes: what is good to know and no fault.
+    not_given: "gpu", "driver": what would matter to the packages and was not said, so that a verdict "works" leaves it out.
     """
 
     verdict: str
@@ -52,3 +55,4 @@ class Answer(msgspec.Struct, frozen=True):
     unknown: list[str] = []
     read: list[str] = []
     notes: list[str] = []
+    not_given: list[str] = []

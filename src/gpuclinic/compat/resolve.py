@@ -46,7 +46,8 @@ class Chosen(msgspec.Struct):
     @property
     def label(self) -> str:
         """ "torch 2.9.0+cu130"."""
-        return f"{self.name} {self.release}{'+' + self.variant if self.variant else ''}".strip()
+        local = self.variant or (self.wanted.local if self.wanted is not None and self.wanted.exact else "")
+        return f"{self.name} {self.release}{'+' + local if local else ''}".strip()
 
     @property
     def cuda(self) -> str:
@@ -59,14 +60,19 @@ class Chosen(msgspec.Struct):
 
 
 class Resolution(msgspec.Struct):
-    """chosen: in the order of the wants, implied ones after them. pins: what they demand of one another."""
+    """chosen: in the order of the wants, implied ones after them. pins: what they demand of one another. by_name: the chosen ones.
+
+    refused: pairs of wants for one package that no version satisfies together.
+    """
 
     chosen: list[Chosen]
     pins: list[tuple[Chosen, Pin]]
+    by_name: dict[str, Chosen] = {}
+    refused: list[tuple[Wanted, Wanted]] = []
 
     def get(self, name: str) -> Chosen | None:
         """A package by its name."""
-        return next((c for c in self.chosen if c.name == name), None)
+        return self.by_name.get(name)
 
 
 @functools.cache
@@ -149,8 +155,10 @@ def resolve(context: Context) -> Resolution:
     """Versions that are named first; then what they demand; then the newest that fits the rest."""
     wanted = _joined(context.wanted)
     chosen: dict[str, Chosen] = {}
+    demands = _Demands()
     for want in sorted(wanted, key=lambda w: not w.exact):
-        chosen[want.name] = _choose(want, context, list(chosen.values()))
+        chosen[want.name] = _choose(want, context, chosen, demands)
+        demands.add(chosen[want.name])
     for one in list(chosen.values()):
         _imply(one, chosen, context)
     ordered = [chosen[w.name] for w in wanted if w.name in chosen]
@@ -160,7 +168,40 @@ def resolve(context: Context) -> Resolution:
         _build(one, context, chosen)
     _family(ordered, context)
     pins = [(one, pin) for one in ordered if one.release for pin in _pins_of(one)]
-    return Resolution(ordered, pins)
+    return Resolution(ordered, pins, chosen, [] if context.installed else _contradictions(context.wanted))
+
+
+class _Demands:
+    """What the packages that were chosen demand, by the name of what they demand it of."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[str]] = {}
+
+    def add(self, one: Chosen) -> None:
+        for pin in pins_of(one.name, one.release, one.extras):
+            self._held.setdefault(_name_of(pin.requires), []).append(pin.requires)
+
+    def of(self, name: str) -> list[str]:
+        return self._held.get(name, [])
+
+
+def _contradictions(wanted: list[Wanted]) -> list[tuple[Wanted, Wanted]]:
+    """Wants of one name of which one names a version that another excludes: pip refuses both together. The first of each name."""
+    by_name: dict[str, list[Wanted]] = {}
+    for want in wanted:
+        by_name.setdefault(want.name, []).append(want)
+    found = []
+    for wants in by_name.values():
+        exact = next((want for want in wants if want.exact), None)
+        other = next((w for w in wants if exact is not None and _excludes(w, exact)), None)
+        if exact is not None and other is not None:
+            found.append((exact, other))
+    return found
+
+
+def _excludes(want: Wanted, exact: Wanted) -> bool:
+    locals_differ = bool(want.exact and exact.local and want.local and want.local != exact.local)
+    return locals_differ or (version(exact.exact) is not None and not satisfies(exact.exact, want.spec))
 
 
 def _pins_of(one: Chosen) -> tuple[Pin, ...]:
@@ -200,15 +241,12 @@ def _joined(wanted: list[Wanted]) -> list[Wanted]:
     return list(found.values())
 
 
-def _choose(want: Wanted, context: Context, others: list[Chosen]) -> Chosen:
+def _choose(want: Wanted, context: Context, others: dict[str, Chosen], demands: _Demands) -> Chosen:
     variant = _variant_of(want, context)
     if want.exact:
         return Chosen(want.name, want.exact, variant, want)
     fitting = [w.version for w in wheels_of(want.name) if satisfies(w.version, want.spec)]
-    demanded = [
-        pin.requires for other in others for pin in pins_of(other.name, other.release, other.extras)
-        if _name_of(pin.requires) == want.name
-    ]  # fmt: skip
+    demanded = demands.of(want.name)
     agreed = [v for v in fitting if all(_satisfies(v, text) for text in demanded)]
     agreed = [v for v in agreed if _content(want, v, others)] or agreed
     release = newest(want.name, agreed or fitting, context)
@@ -220,11 +258,10 @@ def _choose(want: Wanted, context: Context, others: list[Chosen]) -> Chosen:
     return Chosen(want.name, release, variant, want, missing="" if release else "unknown.version")
 
 
-def _content(want: Wanted, release: str, others: list[Chosen]) -> bool:
+def _content(want: Wanted, release: str, others: dict[str, Chosen]) -> bool:
     """Whether what a version demands is there already, as far as it is named: pip goes back to older versions until it is."""
     for pin in pins_of(want.name, release, want.extras):
-        name = _name_of(pin.requires)
-        other = next((one for one in others if one.name == name), None)
+        other = others.get(_name_of(pin.requires))
         if other is not None and other.release and not _satisfies(other.release, pin.requires):
             return False
     return True

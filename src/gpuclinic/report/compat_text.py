@@ -24,6 +24,10 @@ _WORDS = {
         "unknown": "not known",
         "note": "note",
         "none": "no line that works was found",
+        "gpu": "GPU",
+        "driver": "driver",
+        "not_given": " ({v} not given, so not judged)",
+        "and": " and ",
     },
     "zh": {
         "fix": "处理",
@@ -32,6 +36,10 @@ _WORDS = {
         "unknown": "未知",
         "note": "注意",
         "none": "没有找到可用的命令",
+        "gpu": "GPU",
+        "driver": "驱动",
+        "not_given": "（未给出{v}，因此未按其判断）",
+        "and": "和",
     },
 }
 
@@ -47,6 +55,7 @@ def answer_fields(answer: Answer) -> dict[str, Any]:
         "unknown": answer.unknown,
         "read": answer.read,
         "notes": answer.notes,
+        "not_given": answer.not_given,
     }  # fmt: skip
 
 
@@ -59,9 +68,11 @@ def compat_text(answer: Answer, lang: str, *, colour: bool, width: int, verbose:
     """One question's answer for a person: the verdict, why, what to install instead."""
     page, w = Page(lang, width, colour=colour), _WORDS[lang]
     colon = "：" if lang == "zh" else ": "
+    left_out = w["not_given"].format(v=w["and"].join(w[name] for name in answer.not_given)) if answer.not_given else ""
     subject = ", ".join(clean(text) for text in answer.read[:6])
     page.raw(
         page.paint(_VERDICTS[lang][answer.verdict], f"1;{_COLOURS[answer.verdict]}")
+        + left_out
         + (f"  {subject}" if subject else "")
     )
     for problem in answer.problems:

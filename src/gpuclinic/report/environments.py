@@ -63,6 +63,8 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
             page.item(clean(f"{problem.title} [{problem.id}] {problem.why} {problem.fix} ({problem.source})"))
         if answer.alone.verdict == "unknown":
             page.item(clean(w["unsure"].format(v="; ".join(answer.alone.unknown))))
+    for note in answer.alone.notes if answer.alone is not None else []:
+        page.put(clean(note), "", "", _DIM)
     told = {(p.id, p.title) for p in answer.alone.problems} if answer.alone is not None else set()
     order = {"fails": 0, "unknown": 1, "works": 2}
     for one in sorted(answer.environments, key=lambda e: order.get(e.verdict, 3)):
@@ -148,6 +150,7 @@ def environments_body(answer: EnvironmentList) -> dict[str, Any]:
             "gpus": answer.machine.gpus, "driver": answer.machine.driver, "kernel": answer.machine.kernel, "module": answer.machine.module,
             "said": sorted(answer.machine.said), "verdict": answer.alone.verdict if answer.alone is not None else None,
             "unknown": list(answer.alone.unknown) if answer.alone is not None else [],
+            "notes": list(answer.alone.notes) if answer.alone is not None else [],
         },
         "environments": [_environment_body(one, answer.lang) for one in answer.environments],
         "not_looked_at": [{"check": gap.check, "required": gap.required, "why": gap.why} for gap in answer.gaps],
