@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuclinic.clinic.checking import take_looks
-from gpuclinic.clinic.environment_places import thorough
+from gpuclinic.clinic.environment_places import LOOK, Search, thorough
 from gpuclinic.clinic.environment_verdicts import EnvironmentVerdict, Machine, judged_environments, machine_of
 from gpuclinic.clinic.looks import LOOKS, Seen, Wanted
 from gpuclinic.clinic.looks.from_texts import complete_from_texts
@@ -16,6 +16,7 @@ from gpuclinic.clinic.reading import Reader, Texts
 from gpuclinic.clinic.software_judge import SoftwareAnswer
 from gpuclinic.knowledge import load
 from gpuclinic.model import Fact, Gap
+from gpuclinic.observe.replay import NOT_ASKED, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ _TEXTS = "snapshot.texts"
 class EnvironmentList(msgspec.Struct):
     """verdict: fails where one fails, else unknown where one could not be judged or none was found, else works. facts: all that was seen.
 
-    alone: the machine without any software, where a person said something of it: whether that driver drives that GPU on that kernel.
+    searched: environments were looked for. alone: the machine without any software, where a person said something of it: whether that driver drives that GPU on that kernel.
     """
 
     verdict: str
@@ -42,6 +43,7 @@ class EnvironmentList(msgspec.Struct):
     lang: str
     host: str
     alone: SoftwareAnswer | None = None
+    searched: bool = True
 
 
 def list_environments(
@@ -51,7 +53,9 @@ def list_environments(
     seen = _machine_looks(host, progress)
     if progress is not None:
         progress("software.environments")
-    software = software_of(host, seen.facts, thorough(gpu_pids(seen.facts)))
+    pids = gpu_pids(seen.facts)
+    software = software_of(host, seen.facts, thorough(pids) if _asked_hard(host) else Search(pids=pids))
+    software.gaps = _joined_gaps(software.gaps)
     facts = [*seen.facts, *software.facts]
     found = msgspec.structs.replace(machine_of(facts), of_host=True)
     machine = found if given is None else _merged(found, given)
@@ -64,7 +68,24 @@ def list_environments(
     verdict = "fails" if "fails" in verdicts else "works" if verdicts == {"works"} else "unknown"
     if verdict == "works" and software.gaps and not any(one.answer is not None for one in judged):
         verdict = "unknown"  # the machine fits, but what would run on it was not seen
-    return EnvironmentList(verdict, judged, machine, gaps, facts, lang, host.label, alone)
+    searched = bool(judged) or not any(gap.why.endswith(NOT_ASKED) for gap in software.gaps)
+    return EnvironmentList(verdict, judged, machine, gaps, facts, lang, host.label, alone, searched)
+
+
+def _asked_hard(host: Asked) -> bool:
+    """Whether a thorough search can be answered: a capture answers what was asked when it was made, with --deep or without."""
+    asked = host.about.get("asked") if isinstance(host, Replay) else None
+    return not isinstance(host, Replay) or (isinstance(asked, dict) and asked.get("deep") is True)
+
+
+def _joined_gaps(gaps: list[Gap]) -> list[Gap]:
+    """All that a capture was not asked for as one gap."""
+    unasked = [gap.why.removesuffix(f": {NOT_ASKED}") for gap in gaps if gap.why.endswith(NOT_ASKED)]
+    others = [gap for gap in gaps if not gap.why.endswith(NOT_ASKED)]
+    if not unasked:
+        return others
+    places = ", ".join(unasked[:3]) + (f", … ({len(unasked)})" if len(unasked) > 3 else "")
+    return [*others, Gap(LOOK, f"{places}: {NOT_ASKED}", fix="capture --deep")]
 
 
 def machine_there(host: Asked, progress: Callable[[str], None] | None = None) -> Machine:

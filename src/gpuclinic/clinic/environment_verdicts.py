@@ -12,7 +12,7 @@ from gpuclinic.model import Fact, Where
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuclinic.clinic.software_judge import SoftwareJudge
+    from gpuclinic.clinic.software_judge import SoftwareJudge, SoftwareProblem
     from gpuclinic.model import Scalar
 
 _MOST_GPUS = 4
@@ -32,6 +32,16 @@ class EnvironmentVerdict(msgspec.Struct):
     gpu: str | None
     answer: SoftwareAnswer | None
     not_on: list[str]
+
+
+class _NotWhole(msgspec.Struct):
+    """The answer where something for GPUs is or may be there, but not so that it could be judged; unknown: why."""
+
+    unknown: list[str]
+    verdict: str = "unknown"
+    problems: list[SoftwareProblem] = []
+    install: str | None = None
+    notes: list[str] = []
 
 
 class Machine(msgspec.Struct):
@@ -105,18 +115,27 @@ def judged_environments(
     for fact in facts:
         if fact.kind == "environment":
             mine = packages.get(fact.key, [])
-            out.append(_judged(fact, mine, machine, ask))
+            out.append(_judged(fact, mine, machine, ask, lang))
     return out
 
 
 def _judged(
-    environment: Fact, packages: list[Fact], machine: Machine, ask: Callable[[SoftwareQuestion], SoftwareAnswer]
+    environment: Fact,
+    packages: list[Fact],
+    machine: Machine,
+    ask: Callable[[SoftwareQuestion], SoftwareAnswer],
+    lang: str,
 ) -> EnvironmentVerdict:
     out = EnvironmentVerdict(environment, packages, "", None, None, [])
     wants = list(dict.fromkeys(str(f.fields["requirement"]) for f in packages if f.fields.get("requirement")))
-    if not environment.fields.get("for_gpus") or not wants:
-        return out
     fields = environment.fields
+    if not wants:
+        if fields.get("for_gpus") or fields.get("not_whole"):
+            why = fields.get("problem_zh" if lang == "zh" else "problem_en")
+            out.answer, out.verdict = _NotWhole([str(why)] if why else []), "unknown"
+        return out
+    if not fields.get("for_gpus"):
+        return out
     best: tuple[int, str | None, SoftwareAnswer] | None = None
     models: list[str | None] = [*machine.gpus] or [None]
     for gpu in models:

@@ -196,6 +196,8 @@ def _site(host: Asked, site: str, env: Environment, out: Scan) -> None:
     by_conda = {package.name for package in env.packages if package.manager == "conda"}
     conda_names = {"pytorch": "torch"}
     of_conda = {conda_names.get(name, name) for name in by_conda}
+    if told.cut:
+        env.problems.append(("cut", f"{shown(site)} ({env_files.MOST_NAMES})"))
     env.count += sum(package.name not in of_conda for package in told.packages)
     env.editable += [package.name for package in told.packages if package.editable]
     env.problems += [("leftover", shown(f"{site}/{name}")) for name in told.leftovers[:5]]

@@ -15,6 +15,7 @@ from typing import Any
 from gpuclinic.observe._walk import walk
 
 MOST_FILES = 20_000
+MOST_NAMES = 200_000
 _KINDS = (
     (stat.S_ISREG, "file"),
     (stat.S_ISDIR, "folder"),
@@ -60,7 +61,7 @@ def _one_answer(what: str, root: str, path: str, question: dict[str, Any]) -> tu
         data, cut = read_regular(full, question["most"], end=question.get("end", False))
         return {"path": path, "cut": cut}, data
     if what == "listing":
-        return {"path": path}, "\n".join(sorted(os.listdir(full))[:MOST_FILES]).encode("utf-8", "surrogateescape")
+        return {"path": path}, "\n".join(sorted(os.listdir(full))[:MOST_NAMES]).encode("utf-8", "surrogateescape")
     if what == "link":
         return {"path": path}, os.readlink(full).encode("utf-8", "surrogateescape")
     if what == "find":

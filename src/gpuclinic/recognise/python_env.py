@@ -15,7 +15,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_NAMES = 20_000
+MOST_NAMES = 200_000
+"""As many as a listing holds at most: so many, and there may have been more."""
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?"
 _DIST = re.compile(rf"(?P<name>{_NAME})-(?P<version>[0-9][A-Za-z0-9.!+_]{{0,80}})\.dist-info")
 _EGG = re.compile(
@@ -55,7 +56,7 @@ class Site(msgspec.Struct):
     """What the names in one folder of packages tell.
 
     leftovers: folders that an interrupted pip left ("~orch"). duplicates: name to its versions. unnamed: entries of metadata whose names
-    are not as they should be. modules: folders and files that could be imported, under their own names.
+    are not as they should be. cut: there are, or may be, more names than were read. modules: folders and files that could be imported, under their own names.
     """
 
     packages: list[Package] = []
@@ -63,6 +64,7 @@ class Site(msgspec.Struct):
     duplicates: dict[str, list[str]] = {}
     unnamed: list[str] = []
     modules: frozenset[str] = frozenset()
+    cut: bool = False
 
 
 def plain_name(name: str) -> str:
@@ -75,7 +77,9 @@ def site_of(names: Iterable[str]) -> Site:
     out = Site()
     modules: set[str] = set()
     editable: set[str] = set()
-    for entry in list(names)[:MOST_NAMES]:
+    entries = list(names)
+    out.cut = len(entries) >= MOST_NAMES
+    for entry in entries[:MOST_NAMES]:
         if entry.endswith((".dist-info", ".egg-info", ".egg", ".egg-link")):
             package = _package(entry)
             if package is not None:

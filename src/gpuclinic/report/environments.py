@@ -27,6 +27,7 @@ _WORDS = {
         "plain": "Without anything for GPUs: {v}", "gaps": "Not looked at",
         "used_all_the_same": "the rules say it cannot run, yet a process in it holds a GPU: please report that",
         "no_environment": "No Python environment was found.",
+        "not_searched": "When this was captured, no Python environments were looked for (`gpuclinic capture --deep` always does).",
     },
     "zh": {
         "works": "可用", "fails": "不可用", "unknown": "无法判断", "": "与 GPU 无关",
@@ -37,6 +38,7 @@ _WORDS = {
         "install": "安装", "not_on": "不能用于 {v}", "unsure": "无法判断：{v}", "plain": "不含 GPU 软件的环境：{v}", "gaps": "未能查看",
         "used_all_the_same": "按规则不能运行，但其中的进程正占用 GPU：请反馈此情况",
         "no_environment": "没有找到 Python 环境。",
+        "not_searched": "抓取时没有查找 Python 环境（`gpuclinic capture --deep` 总会查找）。",
     },
 }  # fmt: skip
 _PROBLEMS_SHOWN = 3
@@ -50,7 +52,7 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
     counts = {name: sum(one.verdict == name for one in answer.environments) for name in ("works", "fails", "unknown")}
     judged = sum(counts.values())
     if not answer.environments:
-        page.put(w["no_environment"], "", "", _BOLD)
+        page.put(w["no_environment" if answer.searched else "not_searched"], "", "", _BOLD)
     else:
         page.put(w["head"].format(total=len(answer.environments), judged=judged, **counts), "", "", _BOLD)
     page.put(clean(_machine(answer, w)), "", "", _DIM)
@@ -130,7 +132,8 @@ def _environment(
             if verbose
             else str(fields.get(f"problem_{page.lang}") or fields.get("problem_en"))
         )
-        page.item(clean(shown))
+        if one.answer is None or shown not in one.answer.unknown:
+            page.item(clean(shown))
 
 
 def environments_body(answer: EnvironmentList) -> dict[str, Any]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _MOST_PIDS = 64
 _HOMES = ("/home/", "/root/")
+_NOT_WHOLE = ("remains", "no_metadata", "cut")
+"""Problems for which nobody can say that nothing for GPUs is there."""
 
 
 def look_at_environments(host: Asked, wanted: Wanted) -> Seen:
@@ -106,7 +108,8 @@ def _environment(env: Environment, asker: int | None, base: dict[str, str | None
         "path": env.path, "kind": env.kind, "python": env.python, "owner": env.owner, "container": env.container, "whose": whose(env, asker),
         "packages_count": env.count, "gpu_packages": ", ".join(f"{p.name} {p.version}" for p in named[:20])[:400] or None,
         "torch": env.torch, "torch_cuda": env.torch_cuda, "torch_hip": env.torch_hip, "tensorflow_cuda": env.tensorflow_cuda,
-        "cuda_wheels": ",".join(env.cuda_majors) or None, "for_gpus": bool(decisive), "in_use": bool(env.pids),
+        "cuda_wheels": ",".join(env.cuda_majors) or None, "for_gpus": bool(decisive),
+        "not_whole": any(code in _NOT_WHOLE for code, _ in env.problems) or None, "in_use": bool(env.pids),
         "pids": ",".join(map(str, env.pids[:20])) or None, "active": env.active, "editable": ", ".join(env.editable[:10]) or None,
         "problems": len(env.problems), "problem_en": environment_problem(*first, "en") if first else None,
         "problem_zh": environment_problem(*first, "zh") if first else None, "unreadable": env.unreadable, **base,
