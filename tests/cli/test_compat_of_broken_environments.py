@@ -6,8 +6,6 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gpuclinic.cli.main import main
 from gpuclinic.clinic import environment_list
 from gpuclinic.model import Gap
@@ -19,6 +17,8 @@ from made_snapshots import driver_server
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict]:

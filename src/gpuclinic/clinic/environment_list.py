@@ -32,7 +32,8 @@ _TEXTS = "snapshot.texts"
 class EnvironmentList(msgspec.Struct):
     """verdict: fails where one fails, else unknown where one could not be judged or none was found, else works. facts: all that was seen.
 
-    searched: environments were looked for. alone: the machine without any software, where a person said something of it: whether that driver drives that GPU on that kernel.
+    searched: environments were looked for.
+    alone: the machine without any software, where a person said something of it: whether that driver drives that GPU on that kernel.
     """
 
     verdict: str

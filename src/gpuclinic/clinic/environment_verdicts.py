@@ -12,7 +12,7 @@ from gpuclinic.model import Fact, Where
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuclinic.clinic.software_judge import SoftwareJudge, SoftwareProblem
+    from gpuclinic.clinic.software_judge import SoftwareJudge
     from gpuclinic.model import Scalar
 
 _MOST_GPUS = 4
@@ -39,7 +39,7 @@ class _NotWhole(msgspec.Struct):
 
     unknown: list[str]
     verdict: str = "unknown"
-    problems: list[SoftwareProblem] = []
+    problems: list[Any] = []
     install: str | None = None
     notes: list[str] = []
 

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 
+from gpuclinic.compat.demands import canonical
 from gpuclinic.compat.finding import Finding
 from gpuclinic.compat.gpus import vendor_of
 from gpuclinic.compat.resolve import (
@@ -218,7 +218,7 @@ def _pins(context: Context, resolution: Resolution) -> Iterator[Finding]:
         found = requirement(pin.requires)
         if found is None:
             continue
-        name = canonicalize_name(found.name)
+        name = canonical(found.name)
         other = present.get(name)
         if other is None or not other.release or other is one:
             continue
@@ -253,13 +253,8 @@ def _both_pin(resolution: Resolution, present: dict[str, Chosen]) -> Iterator[Fi
     demands: dict[str, list[tuple[Chosen, str]]] = {}
     for one, pin in resolution.pins:
         found = requirement(pin.requires)
-        if (
-            found is not None
-            and found.specifier
-            and canonicalize_name(found.name) not in present
-            and pin.reason == "metadata"
-        ):
-            demands.setdefault(canonicalize_name(found.name), []).append((one, str(found.specifier)))
+        if found is not None and found.specifier and canonical(found.name) not in present and pin.reason == "metadata":
+            demands.setdefault(canonical(found.name), []).append((one, str(found.specifier)))
     for name, rows in demands.items():
         if not re.match(r"nvidia-(cudnn|nccl|cublas)|triton$|jaxlib$|torch$", name):
             continue

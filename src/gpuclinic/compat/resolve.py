@@ -7,9 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
+from gpuclinic.compat.demands import Demand, NoRequirementError, canonical, demand
 from gpuclinic.compat.versions import cuda_of_tag, numbers, satisfies, two, version
 from gpuclinic.compat.wants import Wanted, cuda_tag
 from gpuclinic.knowledge.compat import Build, Pin, Wheel, tables
@@ -121,11 +120,11 @@ def pins_of(name: str, release: str, extras: frozenset[str]) -> tuple[Pin, ...]:
 
 
 @functools.lru_cache(8192)
-def requirement(text: str) -> Requirement | None:
+def requirement(text: str) -> Demand | None:
     """As pip reads it; None where it is none."""
     try:
-        return Requirement(text)
-    except InvalidRequirement:
+        return demand(text)
+    except NoRequirementError:
         return None
 
 
@@ -289,7 +288,7 @@ def newest(name: str, releases: list[str], context: Context) -> str:
 @functools.lru_cache(8192)
 def _name_of(text: str) -> str:
     found = requirement(text)
-    return canonicalize_name(found.name) if found else ""
+    return canonical(found.name) if found else ""
 
 
 def _satisfies(release: str, text: str) -> bool:
@@ -332,7 +331,7 @@ def _imply(one: Chosen, chosen: dict[str, Chosen], context: Context) -> None:
         found = requirement(pin.requires)
         if found is None or pin.reason != "metadata":
             continue
-        name = canonicalize_name(found.name)
+        name = canonical(found.name)
         if name not in _IMPLIES or name in chosen:
             continue
         fitting = [w.version for w in wheels_of(name) if satisfies(w.version, str(found.specifier))]

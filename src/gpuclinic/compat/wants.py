@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from gpuclinic.compat.demands import NoRequirementError, canonical, demand
 from gpuclinic.compat.versions import cuda_of_tag, two, version
+
+if TYPE_CHECKING:
+    from packaging.markers import Marker
 
 MOST_LENGTH = 2_000
 _CONDA_NAMES = {
@@ -70,19 +72,19 @@ def parse_want(text: str, surroundings: dict[str, str]) -> Wanted:
     if conda and "==" not in text:
         return _conda(conda[1], conda[2], conda[3] or "", text)
     try:
-        found = Requirement(text)
-    except InvalidRequirement as problem:
-        raise NotReadError(str(problem).split("\n", 1)[0][:200]) from problem
+        found = demand(text)
+    except NoRequirementError as problem:
+        raise NotReadError(str(problem)) from problem
     if found.url:
-        return _from_url(canonicalize_name(found.name), found.url, text)
+        return _from_url(canonical(found.name), found.url, text)
     exact = next(
         (s.version for s in found.specifier if s.operator in ("==", "===") and not s.version.endswith(".*")), ""
     )
     parsed = version(exact) if exact else None
     local = (parsed.local or "") if parsed else ""
     return Wanted(
-        _alias(canonicalize_name(found.name)), text, _without_local(str(found.specifier)), parsed.public if parsed else exact, local,
-        frozenset(canonicalize_name(extra) for extra in found.extras), built_for=built_for(local),
+        _alias(canonical(found.name)), text, _without_local(str(found.specifier)), parsed.public if parsed else exact, local,
+        frozenset(canonical(extra) for extra in found.extras), built_for=built_for(local),
         applies=_applies(found.marker, surroundings),
     )  # fmt: skip
 
@@ -98,6 +100,8 @@ def _without_local(spec: str) -> str:
 def _applies(marker: Marker | None, surroundings: dict[str, str]) -> bool:
     if marker is None:
         return True
+    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+
     try:
         return bool(marker.evaluate({**surroundings, "extra": ""}))
     except (UndefinedComparison, UndefinedEnvironmentName, ValueError):
@@ -126,6 +130,8 @@ def _torch_of_digits(digits: str) -> str:
 
 
 def _wheel(text: str) -> Wanted:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
     raw = text
     text = re.sub(r"[#?\s].*$", "", text.split("@", 1)[-1].strip() if "://" in text else text)
     file = unquote(urlsplit(text).path if "://" in text else text).rsplit("/", 1)[-1]
@@ -174,9 +180,7 @@ def _editable(text: str) -> Wanted:
     named = re.search(r"#egg=([\w.-]+)", text) or re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*@", text)
     name = named[1] if named else re.sub(r"(?:\.git)?(?:@[^/]*)?(?:#.*)?$", "", text).rsplit("/", 1)[-1]
     tag = re.search(r"@v?(\d+(?:\.\d+)+)(?:#|$)", text)
-    return Wanted(
-        _alias(canonicalize_name(name)), text, f"=={tag[1]}" if tag else "", tag[1] if tag else "", source=True
-    )
+    return Wanted(_alias(canonical(name)), text, f"=={tag[1]}" if tag else "", tag[1] if tag else "", source=True)
 
 
 def _conda(name: str, release: str, build: str, raw: str) -> Wanted:
@@ -186,7 +190,7 @@ def _conda(name: str, release: str, build: str, raw: str) -> Wanted:
 
 def conda_package(name: str, release: str, build: str, raw: str) -> Wanted:
     """A package of a conda environment: its build string tells CUDA and CPU builds apart."""
-    plain = canonicalize_name(name)
+    plain = canonical(name)
     local = ""
     cuda = re.search(r"cuda_?(\d{1,2}\.\d|\d{2,4})", build)
     if cuda:

@@ -248,7 +248,16 @@ def _read() -> CompatTables:
 
 def _files_of(name: str) -> list[Path]:
     """A table may be split by frameworks: builds.tsv, builds-torch.tsv ..."""
-    return sorted([*FOLDER.glob(f"{name}.tsv"), *FOLDER.glob(f"{name}-*.tsv")])
+    return [
+        FOLDER / file
+        for file in _names()
+        if file.endswith(".tsv") and (file == f"{name}.tsv" or file.startswith(f"{name}-"))
+    ]
+
+
+@functools.cache
+def _names() -> list[str]:
+    return sorted(path.name for path in FOLDER.iterdir())
 
 
 @functools.cache

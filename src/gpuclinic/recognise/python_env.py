@@ -56,7 +56,8 @@ class Site(msgspec.Struct):
     """What the names in one folder of packages tell.
 
     leftovers: folders that an interrupted pip left ("~orch"). duplicates: name to its versions. unnamed: entries of metadata whose names
-    are not as they should be. cut: there are, or may be, more names than were read. modules: folders and files that could be imported, under their own names.
+    are not as they should be. cut: there are, or may be, more names than were read.
+    modules: folders and files that could be imported, under their own names.
     """
 
     packages: list[Package] = []
