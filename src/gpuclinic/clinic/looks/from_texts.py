@@ -15,6 +15,7 @@ from gpuclinic.clinic.looks.containers import look_at_containers
 from gpuclinic.clinic.looks.fabric import look_at_fabric
 from gpuclinic.clinic.looks.processes import DAEMONS, look_at_holders, read_tasks
 from gpuclinic.clinic.looks.schedulers import look_at_schedulers
+from gpuclinic.clinic.looks.software import look_at_environments
 from gpuclinic.model import Fact, Gap, digits
 from gpuclinic.recognise import process_table, restart_reasons, told
 
@@ -257,6 +258,8 @@ def _again(host: Asked, wanted: Wanted, facts: _Facts) -> None:
         todo.append((look_at_fabric, ("fabric_need", "nvswitch_count", "imex_nodes", "driver_component")))
     if not facts.looked("pci_device"):
         todo.append((look_at_containers, ("cdi_spec", "container_runtime", "container_toolkit", "container")))
+    if not facts.looked("environment_search"):
+        todo.append((look_at_environments, ("environment", "env_package")))
     for look, kinds in todo:
         had = {
             (fact.kind, fact.key) for fact in facts.seen.facts if fact.kind in ("nvswitch_count", "driver_component")

@@ -130,6 +130,7 @@ ENTRIES: tuple[Entry, ...] = (
         "modules:parse_device_nodes",
     ),
     Entry("pip list", (r"^Package +Version", r"^[A-Za-z0-9][\w.-]*==\d[\w.+!-]*[ \t]*$"), "pyenv:parse_pip"),
+    Entry("package metadata", (r"\AMetadata-Version: \d",), "pyenv:parse_metadata", whole=True),
     Entry("conda list", (r"^# packages in environment at ", r"^# +Name +Version +Build"), "pyenv:parse_conda"),
     Entry(
         "driver packages",

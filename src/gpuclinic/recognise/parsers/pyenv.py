@@ -71,6 +71,23 @@ def parse_pip(document: Document) -> list[Fact]:
     return facts
 
 
+def parse_metadata(document: Document) -> list[Fact]:
+    """Fact package of the METADATA of an installed Python package (NAME.dist-info), whose headers end at the first empty line."""
+    name = version = ""
+    place = (0, "")
+    for index, line in enumerate(document.lines()[:200]):
+        head, _, value = line.partition(":")
+        if not line.strip():
+            break
+        if head == "Name":
+            name = value.strip()
+        elif head == "Version":
+            version, place = value.strip(), (index, line)
+    if not _FREEZE.match(f"{name}=={version}"):
+        return []
+    return [package(document, "pip", name, version, *place)]
+
+
 def parse_conda(document: Document) -> list[Fact]:
     """Facts package of `conda list`."""
     facts: list[Fact] = []
