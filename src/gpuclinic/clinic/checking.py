@@ -106,8 +106,8 @@ def check(
     steady = complete_from_texts(host, wanted, seen, steady, reader.signals)
     complete(seen.facts + steady, started, options.psu_watts)
     if software is not None and any(fact.kind == "environment" for fact in seen.facts):
-        told = [] if any(fact.kind == "gpu" for fact in seen.facts) else steady
-        seen.facts += verdict_facts([*seen.facts, *told], software, options.lang)
+        gpus = [] if any(fact.kind == "gpu" for fact in seen.facts) else steady
+        seen.facts += verdict_facts([*seen.facts, *gpus], software, options.lang)
     window = [Sample(started, seen.facts + steady, dict(reader.counts))]
     window += _further(host, looks, wanted, options, steady, reader.counts, progress)
     judged = judge(rows, window)

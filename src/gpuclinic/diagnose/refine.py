@@ -8,6 +8,7 @@ from gpuclinic.diagnose.collectives import blame
 from gpuclinic.diagnose.deaths import attach, without_other_signals
 from gpuclinic.diagnose.decide import same_host
 from gpuclinic.diagnose.devices import name_devices, name_pids, name_spawned_ranks
+from gpuclinic.diagnose.episodes import part_events, set_aside_answered
 from gpuclinic.diagnose.generic import find_leak, weaken_generic
 from gpuclinic.diagnose.hardware import refine_hardware
 from gpuclinic.diagnose.health import weigh
@@ -49,6 +50,7 @@ def refine(
     driver_answers_again(candidates, reading)
     health = weigh(candidates, reading)
     candidates = merge(candidates)
+    part_events(candidates)
     split(candidates, reading)
     biggest_holder(candidates)
     find_leak(candidates, reading)
@@ -65,6 +67,7 @@ def refine(
     attach(candidates, deaths)
     set_aside_past(candidates, reading, pool.timeline)
     set_aside_old(candidates, pool, reading, deaths)
+    set_aside_answered(candidates, reading, pool.timeline, deaths)
     set_aside_other_victims(candidates, reading, health)
     candidates.sort(key=lambda c: (-c.strength, c.order))
     return candidates

@@ -20,7 +20,7 @@ from gpuclinic.model import Fact, Gap, digits
 from gpuclinic.recognise import process_table, restart_reasons, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gpuclinic.model import Scalar, Signal
     from gpuclinic.observe.asking import Asked
@@ -253,7 +253,9 @@ def _again(host: Asked, wanted: Wanted, facts: _Facts) -> None:
     if facts.looked("gpu") or not facts.told("gpu", "pci_device") or host.live:
         return
     more = msgspec.structs.replace(wanted, facts=[*facts.seen.facts, *facts.texts])
-    todo = [(look_at_schedulers, ("slurm_node", "device_plugin", "mps", "persistence_daemon"))]
+    todo: list[tuple[Callable[[Asked, Wanted], Seen], tuple[str, ...]]] = [
+        (look_at_schedulers, ("slurm_node", "device_plugin", "mps", "persistence_daemon"))
+    ]
     if not facts.looked("fabric_need"):
         todo.append((look_at_fabric, ("fabric_need", "nvswitch_count", "imex_nodes", "driver_component")))
     if not facts.looked("pci_device"):
