@@ -102,6 +102,19 @@ def test_without_login_records_the_journal_tells(tmp_path: Path) -> None:
     assert judged(made) == {"kernel.reboot.unexpected": "warning"}
 
 
+def test_login_records_that_ended_with_an_upgrade_are_not_of_this_boot(tmp_path: Path) -> None:
+    now = int(TAKEN)
+    name = "journalctl-b-1-n-40-o-short-iso-no-pager-q.txt"
+    old = shutdown(now - 90 * 86400) + boot(now - 89 * 86400) + boot(now - 88 * 86400)
+    made = machine(tmp_path / "s", 3600, old).put("/proc/stat", f"cpu  1\nbtime {now - 3600}\n")
+    made.mode("/var/log/wtmp", kind="file", mtime=now - 88 * 86400)
+    assert judged(made) == {}
+    made.command(name, "2026-11-30T10:59:00+0000 n1 systemd[1]: Reached target reboot.target - System Reboot.\n")
+    assert judged(made) == {}
+    made.command(name, "2026-11-30T10:20:00+0000 n1 systemd[1]: Started session-99.scope.\n")
+    assert judged(made) == {"kernel.reboot.unexpected": "warning"}
+
+
 def test_nothing_known_is_nothing_said(tmp_path: Path) -> None:
     assert judged(machine(tmp_path / "s", 3600)) == {}
 

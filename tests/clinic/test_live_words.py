@@ -8,12 +8,15 @@ import pytest
 
 from check.clinic_room import FastHost, Room, seen_by
 from clinic.asked_fake import NOW, FakeAsked, kmsg
+from clinic.test_gathered_deaths import SEGFAULT, XID_79
 from clinic.test_whose_fault import GSP, MACHINE, process
 from gpuclinic.clinic import Answer, examine
+from gpuclinic.clinic.checking import CheckAnswer
 from gpuclinic.clinic.collect import still_missing
 from gpuclinic.clinic.gathering import Question, gather, parse_job
 from gpuclinic.clinic.gathering.repeated import without_repeats
 from gpuclinic.clinic.live_state import state_of
+from gpuclinic.model import Finding
 from gpuclinic.observe import Places
 
 if TYPE_CHECKING:
@@ -79,6 +82,32 @@ def test_the_logs_cause_stays_first_and_the_state_is_told(room: Room, monkeypatc
     assert answer.causes[0].id == "hw.gpu.gsp_failure"
     assert any("gpuclinic check" in note for note in answer.notes)
     assert any("gpuclinic check" in note for note in why(room, monkeypatch, "gsp_timeout", lang="zh").notes)
+
+
+RESTART = Finding(
+    id="kernel.reboot.unexpected", severity="warning", component="host", subject="2026-03-02T03:59:00+00:00", title="booted without a shutdown",
+    detail="", cause="host.unexpected_reboot", action="collect_evidence", steps=[], observed=None, expected=None, evidence=[],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "root"),
+    [
+        ((), 0.0, "host.unexpected_reboot"),
+        (SEGFAULT, 120.0, "host.unexpected_reboot"),
+        (SEGFAULT, 30.0, "process.segfault"),
+        (XID_79, 120.0, "hw.gpu.fallen_off_bus"),
+    ],
+)
+def test_a_restart_ended_all_that_ran_before(lines: tuple[str, ...], before: float, root: str) -> None:
+    host = FakeAsked({"/dev/kmsg": kmsg(*(line.format(pid=7) for line in lines), before=before)})
+    gathered = gather(host, Question())
+    gathered.state = CheckAnswer("warning", "full", [RESTART], [], [], "en")
+    answer = examine(Places([]), "en", None, gathered)
+    assert (answer.outcome, answer.causes[0].id) == ("cause", root)
+    assert [c.role for c in answer.causes].count("root") == 1
+    told = any("booted without a shutdown" in note for note in answer.notes)
+    assert told == (root != "host.unexpected_reboot")
 
 
 WALL = "2026-03-02T03:58:00.000001+00:00 node17 kernel: "

@@ -192,3 +192,25 @@ def test_a_wait_for_a_disk_is_no_error_of_the_disk() -> None:
     root = recent.causes[0]
     assert (root.id, root.pid) == ("kernel.hung_task", 1269)
     assert not any("I/O errors" in cause.title for cause in recent.causes)
+
+
+def test_one_incident_is_told_and_not_all_of_a_day() -> None:
+    def at(moment: str, line: str) -> str:
+        return f"2026-03-02T{moment}.100000+0000 node17 {line}\n"
+
+    journal = (
+        at("02:40:00", "systemd[1]: infer.service: Main process exited, code=killed, status=9/KILL")
+        + at("02:50:00", "systemd-journald[9]: File /var/log/journal/7c/system.journal corrupted or uncleanly shut down, renaming and replacing.")
+        + at("03:30:00", "systemd[1]: web.service: Killing process 1484 (python3) with signal SIGKILL.")
+        + at("03:55:00", "systemd-journald[8]: File /var/log/journal/7c/system.journal corrupted or uncleanly shut down, renaming and replacing.")
+        + at("03:58:00", "systemd[1]: train.service: A process of this unit has been killed by the OOM killer.")
+    )  # fmt: skip
+    files = {"/dev/kmsg": kmsg(*lines_about(PID, MEMCG))}
+    answer = ask(FakeAsked(files, {"journalctl": journal}))
+    assert (answer.causes[0].id, answer.causes[0].pid) == ("host.cgroup_oom", PID)
+    shown = [place.text for cause in answer.causes for place in cause.evidence]
+    assert not any("infer.service" in text or "web.service" in text or "journald[9]" in text for text in shown)
+    restart = next(cause for cause in answer.causes if cause.id == "host.unexpected_reboot")
+    assert restart.pid is None
+    assert restart.time is not None
+    assert restart.time.startswith("2026-03-02T03:55:00")

@@ -23,6 +23,10 @@ _MOST_TOLD = 4
 _BESIDE = 0.3
 """Of what is not the first: it may have had a part."""
 
+_RESTARTS = ("kernel.reboot.unexpected", "kernel.reboot.again_and_again")
+"""Their subject is the time of the boot, in ISO 8601 and UTC as the times of causes of a running machine are."""
+_OF_ONE_PROCESS = ("app.", "process.", "compat.", "host.cgroup_oom", "host.limits", "host.shm_exhausted")
+
 
 def state_of(host: Asked, question: Question, lang: str) -> CheckAnswer | None:
     """The quick check of a running server (or of its recording), where the question is about all that is recent and reaches up to now."""
@@ -36,7 +40,10 @@ def add_state(answer: Answer, state: CheckAnswer) -> None:
     told = {cause.id for cause in answer.causes}
     critical = [f for f in state.findings if f.severity == "critical" and f.cause not in told]
     named = [f for f in critical if f.cause]
-    if named and answer.outcome != "cause":
+    if answer.outcome == "cause" or not named:
+        restart = _restart_since(answer, state)
+        named = [restart] if restart is not None else []
+    if named:
         causes = _causes(named, answer.causes)
         answer.causes, answer.outcome, answer.missing = causes, "cause", []
         root = causes[0]
@@ -45,6 +52,7 @@ def add_state(answer: Answer, state: CheckAnswer) -> None:
         )
         answer.host = root.host or answer.host
         critical = [f for f in critical if not f.cause]
+        told |= {root.id}
     warnings = [f for f in state.findings if f.severity == "warning" and f.cause not in told]
     required = [f"{gap.check}: {gap.why}" for gap in state.not_looked_at if gap.required]
     if answer.outcome == "nothing_wrong" and (critical or state.verdict == "unknown"):
@@ -58,6 +66,20 @@ def add_state(answer: Answer, state: CheckAnswer) -> None:
             more = [f"+{len(what) - _MOST_TOLD}"] if len(what) > _MOST_TOLD else []
             text = ("；" if answer.lang == "zh" else "; ").join([*what[:_MOST_TOLD], *more])
             answer.notes.append(fill(sentence(name, answer.lang), {"what": text}))
+
+
+def _restart_since(answer: Answer, state: CheckAnswer) -> Finding | None:
+    """The machine went down unasked after the last death that the logs tell of: that ended everything which ran since.
+
+    Not where the logs' cause may itself have brought the machine down.
+    """
+    found = next((f for f in state.findings if f.id in _RESTARTS and f.severity != "info"), None)
+    if found is None:
+        return None
+    for root in answer.causes[:1]:
+        if not root.id.startswith(_OF_ONE_PROCESS) or (root.time is not None and root.time >= found.subject):
+            return None
+    return msgspec.structs.replace(found, time=found.subject)
 
 
 def _shown(finding: Finding) -> str:

@@ -31,7 +31,16 @@ _WORDS = {
     "floating point exception": 8, "段错误": 11, "已杀死": 9, "已终止": 15, "总线错误": 7, "已放弃": 6,
 }  # fmt: skip
 _SHELL_BASE = 128
-_NOT_A_DEATH = frozenset({"deepspeed.killing", "elastic.closing_signal", "systemd.exit_code", "run.exit_zero"})
+_NOT_A_DEATH = frozenset(
+    {
+        "deepspeed.killing",
+        "elastic.closing_signal",
+        "systemd.exit_code",
+        "systemd.stop_timeout",
+        "signal.sent_kill",
+        "run.exit_zero",
+    }
+)
 
 
 class Death(msgspec.Struct):

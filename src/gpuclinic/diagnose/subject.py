@@ -24,7 +24,7 @@ _ONE_CASCADE = 120.0
 _MACHINE_BEFORE = 86400.0
 _OF_A_VICTIM = (
     "oom.", "earlyoom.kill", "kernel.segfault", "kernel.trap", "kernel.illegal_instruction", "kernel.audit_abend", "coredump.", "kill.",
-    "kernel.memory_failure", "kernel.hung_", "systemd.stop_timeout", "nohang.kill", "kill.process_low_memory",
+    "kernel.memory_failure", "kernel.hung_", "systemd.stop_timeout", "signal.sent_kill", "nohang.kill", "kill.process_low_memory",
 )  # fmt: skip
 """Signatures whose line tells of one process; its `pid` is the victim's."""
 _ENDS = ("death", "kill")
@@ -32,6 +32,8 @@ _ENDS = ("death", "kill")
 _REPORT = ("oom.invoked", "oom.limit", "oom.usage")
 _VICTIM = ("oom.killed", "oom.killed_global", "oom.killed_memcg", "oom.global", "oom.memcg", "oom.numa")
 _UNIT_SAYS = ("systemd.", "oomd.", "systemd.oom_unit")
+_AFTER_A_CRASH = frozenset({"boot.journal_unclean", "boot.fs_recovery", "boot.watchdog_reset"})
+"""What the start after a crash logs."""
 _APPLICATION_XIDS = frozenset({"13", "31", "43", "45", "68", "69", "109"})
 """Xids of the process that is named in them (NVIDIA's catalogue: application errors and their clean-up)."""
 _OWN_CGROUP = re.compile(
@@ -98,6 +100,8 @@ def narrow(reading: Reading, subject: Subject) -> Reading:
     signals = _without_other_logs(signals, subject)
     latest = _latest_death(signals, victims, facts, subject)
     signals = [s for s in signals if _in_time(s, victims, latest, subject)]
+    if not subject.named:
+        signals = _of_the_last_incident(signals, latest)
     if subject.asked == "pid" and subject.gone and subject.ended is None:
         subject.ended = latest
     counts: dict[str, int] = {}
@@ -306,6 +310,19 @@ def _in_time(signal: Signal, victims: dict[int, int], latest: float | None, subj
         begin = min(t for t in (subject.began, latest, subject.now) if t is not None)
         return moment >= begin - _MACHINE_BEFORE
     return True
+
+
+def _of_the_last_incident(signals: list[Signal], latest: float | None) -> list[Signal]:
+    """Without units that failed long before whatever died last, and without signs of restarts long before the last restart."""
+    restart = max((m for s in signals if s.signature in _AFTER_A_CRASH and (m := _moment(s)) is not None), default=None)
+
+    def old(signal: Signal) -> bool:
+        unit = signal.signature.startswith(_UNIT_SAYS)
+        end = latest if unit else restart if signal.signature in _AFTER_A_CRASH else None
+        moment = _moment(signal)
+        return end is not None and moment is not None and moment < end - _ONE_CASCADE
+
+    return [s for s in signals if not old(s)]
 
 
 def _others_kills(facts: list[Fact], subject: Subject) -> bool:

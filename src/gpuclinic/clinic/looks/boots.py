@@ -20,6 +20,7 @@ LOOK = "kernel.boots"
 _WTMP = "/var/log/wtmp"
 _MOST = 32 << 20
 _TAIL = ("journalctl", "-b", "-1", "-n", "40", "-o", "short-iso", "--no-pager", "-q")
+_JOURNAL = " ".join(_TAIL[:3])
 _CLEAN = re.compile(
     r"Reached target .{0,40}(?:Shutdown|Reboot|Power[- ]?Off|Final Step|Halt)|systemd-shutdown\[|reboot: (?:Restarting|Power down)|"
     r"Received SIGTERM from PID 1 \(systemd-shutdow|Journal stopped|systemd-logind.{0,30}(?:rebooting|powering)"
@@ -56,23 +57,33 @@ def look_at_boots(host: Asked, wanted: Wanted) -> Seen:
         return seen
     answer = host.file(_WTMP, _MOST, end=True)
     found = restarts(answer.data) if answer.ok and not answer.cut else []
-    place = _WTMP
     if not found and not answer.ok and not is_absent(answer):
         seen.gaps.append(Gap(LOOK, f"{_WTMP}: {answer.why}"))
+    told = [(one, _WTMP) for one in found[-_MOST_RESTARTS:]]
+    ended = bool(found) and booted is not None and _nobody_writes(host, booted)
     end: _End | None = None
-    if found and found[-1].how in ("unclean", "unknown") and -86400.0 < now - found[-1].at < _TOLD:
-        end = _end_before(host, found[-1].at if booted is None else booted, found[-2].at if len(found) > 1 else 0.0)
-        found[-1] = found[-1]._replace(how=_settled(found[-1].how, end))
-    elif not found and up is not None and up < _SOON and booted is not None:
-        end = _end_before(host, booted, 0.0)
-        found = [Restart(booted, "", "planned" if end.clean else "unclean", None)] if end is not None else []
-        place = " ".join(_TAIL[:3])
-    for number, one in enumerate(found[-_MOST_RESTARTS:]):
-        latest = number == len(found[-_MOST_RESTARTS:]) - 1
-        _restart(seen, one, place, now, crashes, latest=latest, booted=booted, end=end if latest else None)
-    if found and found[-1].how in ("unclean", "unknown") and now - found[-1].at < _TOLD:
+    if found and not ended:
+        last = found[-1]
+        if last.how in ("unclean", "unknown") and -86400.0 < now - last.at < _TOLD:
+            end = _end_before(host, last.at if booted is None else booted, found[-2].at if len(found) > 1 else 0.0)
+            told[-1] = (last._replace(how=_settled(last.how, end)), _WTMP)
+    elif up is not None and up < _SOON and booted is not None:
+        end = _end_before(host, booted, found[-1].at if found else 0.0)
+        if end is not None:
+            told.append((Restart(booted, "", "planned" if end.clean else "unclean", None), _JOURNAL))
+    newest = told[-1] if told and not (ended and told[-1][1] == _WTMP) else None
+    for pair in told:
+        latest = pair is newest
+        _restart(seen, pair[0], pair[1], now, crashes, latest=latest, booted=booted, end=end if latest else None)
+    if newest is not None and newest[0].how in ("unclean", "unknown") and now - newest[0].at < _TOLD:
         _what_tells_why(host, wanted, seen, end)
     return seen
+
+
+def _nobody_writes(host: Asked, booted: float) -> bool:
+    """The login records end before this boot: an upgrade has taken away who wrote them (Debian 13, Fedora 43), and they tell nothing of it."""
+    changed = as_number(host.stat(_WTMP).json().get("mtime"))
+    return changed is not None and changed < booted - _CLOCK_SET
 
 
 def _booted(host: Asked, now: float, up: float | None) -> float | None:
