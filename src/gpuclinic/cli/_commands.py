@@ -37,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("alert", "what the agent has found: list, show, silence, test", "alert"),
     Command("history", "plot or list what the agent has kept: metrics and events", "history"),
     Command("ticket", "the report that a vendor or cloud provider asks for", "ticket"),
+    Command("top", "the live picture: GPUs, their limits, findings, processes", "top"),
     Command("usage", "say who had the GPUs, and whether they used them", "usage"),
     Command(
         "run",
