@@ -37,6 +37,7 @@ THEMES: dict[str, dict[str, str]] = {
     "dark": {
         "": "#d0d4d8 on #101418", "dim": "#8a929a on #101418", "good": "#7fc97f on #101418", "warn": "#f0c050 on #101418",
         "bad": "bold #ff7066 on #101418", "title": "bold #101418 on #7fb3e6", "head": "bold #b8c4d0 on #222a33",
+        "head_bad": "bold #ff8078 on #222a33", "head_warn": "bold #f0c050 on #222a33", "head_note": "#8fc3f6 on #222a33",
         "sorted": "bold #7fd3ff on #222a33", "bar": "#58a6e0 on #101418", "track": "#3a424a on #101418", "graph": "#6cc091 on #101418",
         "chosen": "bold #ffffff on #2f5f8f", "chosen_idle": "#d0d4d8 on #263039", "key": "#9fb4c8 on #222a33", "note": "#7fb3e6 on #101418",
         "edge": "#5a646e on #101418",
@@ -44,6 +45,7 @@ THEMES: dict[str, dict[str, str]] = {
     "light": {
         "": "#202428 on #ffffff", "dim": "#5c646c on #ffffff", "good": "#1a7f37 on #ffffff", "warn": "#8a5a00 on #ffffff",
         "bad": "bold #b3161b on #ffffff", "title": "bold #ffffff on #1f5fa8", "head": "bold #30383f on #e4e9ee",
+        "head_bad": "bold #a80f14 on #e4e9ee", "head_warn": "bold #7a4e00 on #e4e9ee", "head_note": "#12509a on #e4e9ee",
         "sorted": "bold #0b5cad on #e4e9ee", "bar": "#2b7cc4 on #ffffff", "track": "#c4ccd4 on #ffffff", "graph": "#1f8a50 on #ffffff",
         "chosen": "bold #ffffff on #1f5fa8", "chosen_idle": "#202428 on #d6dee6", "key": "#3a4650 on #e4e9ee", "note": "#1f5fa8 on #ffffff",
         "edge": "#8a949e on #ffffff",
@@ -51,12 +53,14 @@ THEMES: dict[str, dict[str, str]] = {
     "contrast": {
         "": "#ffffff on #000000", "dim": "#ffffff on #000000", "good": "#00ff00 on #000000", "warn": "bold #ffff00 on #000000",
         "bad": "bold #ffffff on #c00000", "title": "bold #000000 on #ffffff", "head": "bold #000000 on #ffffff",
+        "head_bad": "bold #ffffff on #c00000", "head_warn": "bold #000000 on #ffff00", "head_note": "bold #000000 on #ffffff",
         "sorted": "bold #ffffff on #0000c0", "bar": "#00ffff on #000000", "track": "#808080 on #000000", "graph": "#00ff00 on #000000",
         "chosen": "bold #000000 on #ffff00", "chosen_idle": "bold #000000 on #c0c0c0", "key": "bold #000000 on #ffffff", "note": "#00ffff on #000000",
         "edge": "#ffffff on #000000",
     },
     "none": {
-        "": "", "dim": "", "good": "", "warn": "bold", "bad": "bold reverse", "title": "reverse", "head": "reverse", "sorted": "bold reverse",
+        "": "", "dim": "", "good": "", "warn": "bold", "bad": "bold reverse", "title": "reverse", "head": "reverse",
+        "head_bad": "bold reverse", "head_warn": "bold reverse", "head_note": "reverse", "sorted": "bold reverse",
         "bar": "", "track": "", "graph": "", "chosen": "bold reverse", "chosen_idle": "underline", "key": "reverse", "note": "", "edge": "",
     },
 }  # fmt: skip

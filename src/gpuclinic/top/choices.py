@@ -34,7 +34,7 @@ class Choices(msgspec.Struct):
     only_gpus: list[int] = []
     only_user: str = ""
     graphs: bool = True
-    zoom: int = 0
+    zoom: int = 1
     paused: bool = False
     asking: str = ""
     overlay: str = ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 _ALERT_ROLE = {"critical": "bad", "warning": "warn", "info": "note"}
 _MOST_FINDINGS = 8
-_LEAST_GRAPH = 6
+_LEAST_GRAPH, _MOST_GRAPH = 6, 24
 _LEAST_PROCESSES = 5
 
 
@@ -41,7 +41,7 @@ class Painted(msgspec.Struct):
     zone_at: list[tuple[str, int]]
 
 
-def zones_of(height: int, device_rows: int, findings: int, *, graphs: bool) -> Zones:
+def zones_of(height: int, device_rows: int, findings: int, holders: int, *, graphs: bool) -> Zones:
     """How the height is shared; two lines at the top and one at the bottom belong to nobody."""
     room = height - 3
     told = 1 + min(findings, _MOST_FINDINGS if height >= 40 else 3 if height >= 30 else 2)
@@ -51,7 +51,8 @@ def zones_of(height: int, device_rows: int, findings: int, *, graphs: bool) -> Z
     left = room - gpus - told
     drawn = 0
     if graphs and left - _LEAST_PROCESSES >= _LEAST_GRAPH:
-        drawn = min(max(_LEAST_GRAPH, (left - 1) // 2), 18)
+        needed = max(_LEAST_PROCESSES, min(holders + 2, left // 2))
+        drawn = min(max(_LEAST_GRAPH, left - needed), _MOST_GRAPH)
     return Zones(gpus, told, drawn, left - drawn)
 
 
@@ -65,7 +66,11 @@ def paint(view: View | None, past: Past, choices: Choices, width: int, height: i
     rows = [(gpu, line) for gpu in view.gpus for line in device_lines(gpu, width, choices.lang)]
     alerts = shown_alerts(view)
     zones = zones_of(
-        height, len(rows) if rows else 1 + len(view.gaps[:3]), len(alerts), graphs=choices.graphs and bool(view.gpus)
+        height,
+        len(rows) if rows else 1 + len(view.gaps[:3]),
+        len(alerts),
+        len(view.holders),
+        graphs=choices.graphs and bool(view.gpus),
     )
     out = Painted(header(view, choices, width), [("", -1)] * 2)
     _put_gpus(out, view, rows, choices, width, zones.gpus)
@@ -102,7 +107,7 @@ def header(view: View, choices: Choices, width: int) -> list[Line]:
     lost = sum(gpu.trouble is not None for gpu in view.gpus)
     first.append((f"  {len(view.gpus)} GPU", ""))
     if lost:
-        first.append((f" ({words['lost']} {lost})", "bad"))
+        first.append((f" ({lost} {words['unread']})", "bad"))
     draw = [value for gpu in view.gpus if gpu.trouble is None and (value := gpu.number("power_w")) is not None]
     if draw:
         first.append((f"  {sum(draw) / 1000:.1f} kW", ""))
@@ -192,7 +197,7 @@ def _put_findings(out: Painted, alerts: list[Alert], choices: Choices, width: in
     title: Line = [(words["findings"], "head")]
     for severity, count in counts:
         if count:
-            title += [("  ", "head"), (f"{count} {words[severity]}", _ALERT_ROLE[severity])]
+            title += [("  ", "head"), (f"{count} {words[severity]}", f"head_{_ALERT_ROLE[severity]}")]
     if not alerts:
         title += [("  ", "head"), (words["no_findings"], "head")]
     _put(out, clip(title, width, "head"), "findings")

@@ -41,8 +41,8 @@ def device_columns(width: int) -> list[Column]:
     spare = width - sum(column.width + 1 for column in chosen) + 1
     out = []
     for column in chosen:
-        more = {"util": spare // 2, "memory": spare - spare // 2}.get(column.id, 0)
-        out.append(column._replace(width=max(5, column.width + min(more, 40))))
+        more = {"util": spare // 2, "memory": spare - spare // 2}.get(column.id)
+        out.append(column if more is None else column._replace(width=max(8, column.width + min(more, 40))))
     return out
 
 
@@ -109,7 +109,7 @@ def _device_text(gpu: Gpu, column: str) -> tuple[str, str]:
     if column == "link":
         generation, lanes, most = gpu.number("pcie_gen"), gpu.number("pcie_width"), gpu.number("pcie_width_max")
         narrow = lanes is not None and most is not None and lanes < most
-        return f"{whole(generation)}x{whole(lanes)}", "warn" if narrow else ""
+        return f"G{whole(generation)}x{whole(lanes)}", "warn" if narrow else ""
     if column in ("pcie", "nvlink"):
         return f"{rate_text(gpu.number(column + '_rx_kbs'))}/{rate_text(gpu.number(column + '_tx_kbs'))}", ""
     simple = {
