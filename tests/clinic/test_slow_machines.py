@@ -11,7 +11,7 @@ from clinic.asked_fake import NOW, FakeAsked
 from clinic.test_gathered_deaths import PID, ask, living
 from gpuclinic.clinic.gathering._two_looks import IO, STATS, Seen, add_progress, look
 from gpuclinic.observe.asking import Answer
-from gpuclinic.recognise.one_process import parse_stat
+from gpuclinic.recognise.proc_files import parse_stat
 
 LATE = "no answer within 2 s"
 STAT = (
