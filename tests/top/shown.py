@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import TYPE_CHECKING, Any
 
 from gpuclinic.model import Fact, Finding, Gap, Tick, Where

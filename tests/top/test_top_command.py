@@ -74,7 +74,7 @@ def test_once_as_json(built: Server, tmp_path: Path) -> None:
     ("argv", "more", "word"),
     [(["--json"], {}, "--once"), ([], {}, "not a terminal"), (["--once", "--interval", "0"], {}, "0.5 and 60"), (["--gpu", "x"], {}, "index")],
 )  # fmt: skip
-def test_wrong_command_lines(argv, more, word) -> None:
+def test_wrong_command_lines(argv: list[str], more: dict[str, str], word: str) -> None:
     done = subprocess.run(
         [*TOP, *argv], env={**os.environ, **more}, capture_output=True, timeout=60, stdin=subprocess.DEVNULL
     )
@@ -113,7 +113,7 @@ def test_the_terminal_is_put_back(built: Server, tmp_path: Path, end: str) -> No
             os.write(handle, b"q")
         else:
             process.send_signal(signal.SIGTERM)
-        last = read_until(handle, b"\x1b[?1049l")
+        last = read_until(handle, b"\x1b[?25h")
         assert b"\x1b[?1049l" in last
         assert b"\x1b[?25h" in last
         while process.poll() is None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 import shown
@@ -18,9 +19,17 @@ from gpuclinic.top.choices import Choices
 from gpuclinic.top.keys import press
 from gpuclinic.top.processes import Processes, read_stat
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def keys(view, choices, *pressed: str) -> bool:
-    return any([press(key, key if len(key) == 1 else None, view, choices) for key in pressed])
+    from textual.strip import Strip
+
+    from gpuclinic.top.view import View
+
+
+def keys(view: View, choices: Choices, *pressed: str) -> bool:
+    ends = [press(key, key if len(key) == 1 else None, view, choices) for key in pressed]
+    return any(ends)
 
 
 @pytest.fixture
@@ -77,7 +86,7 @@ def test_only_changed_lines_are_drawn_again() -> None:
             drawn: list[int] = []
             before = app._canvas.render_line
 
-            def counted(y: int):
+            def counted(y: int) -> Strip:
                 drawn.append(y)
                 return before(y)
 
@@ -92,7 +101,7 @@ def test_only_changed_lines_are_drawn_again() -> None:
     asyncio.run(use())
 
 
-def test_a_question_waits_for_a_plain_yes(sleeper) -> None:
+def test_a_question_waits_for_a_plain_yes(sleeper: subprocess.Popen[bytes]) -> None:
     view, _ = shown.machine(1)
     holder = view.holders[0]
     stat = read_stat("", sleeper.pid)
@@ -110,19 +119,19 @@ def test_a_question_waits_for_a_plain_yes(sleeper) -> None:
     assert "SIGKILL" in choices.said
 
 
-def test_never_another_process_than_the_one_shown(sleeper) -> None:
+def test_never_another_process_than_the_one_shown(sleeper: subprocess.Popen[bytes]) -> None:
     stat = read_stat("", sleeper.pid)
     assert stat is not None
     for start in (None, stat.start + 1):
         with pytest.raises(CouldNotError, match="another process"):
             acting.send(sleeper.pid, start, signal.SIGKILL)
-    with pytest.raises(CouldNotError, match="other machine's|another machine's"):
+    with pytest.raises(CouldNotError, match="another machine"):
         acting.send(sleeper.pid, stat.start, signal.SIGKILL, "/snapshot")
     assert sleeper.poll() is None
 
 
 @pytest.mark.parametrize("pid", [1, 0, -1])
-def test_never_init_nor_groups(pid) -> None:
+def test_never_init_nor_groups(pid: int) -> None:
     with pytest.raises(CouldNotError):
         acting.send(pid, 1, signal.SIGTERM)
 
@@ -138,7 +147,7 @@ def test_never_itself_nor_threads_of_the_kernel() -> None:
             acting.send(2, kernel.start, signal.SIGTERM)
 
 
-def test_a_gone_process_is_told(sleeper) -> None:
+def test_a_gone_process_is_told(sleeper: subprocess.Popen[bytes]) -> None:
     stat = read_stat("", sleeper.pid)
     assert stat is not None
     sleeper.kill()
@@ -147,7 +156,7 @@ def test_a_gone_process_is_told(sleeper) -> None:
         acting.send(sleeper.pid, stat.start, signal.SIGTERM)
 
 
-def test_nicer(sleeper) -> None:
+def test_nicer(sleeper: subprocess.Popen[bytes]) -> None:
     stat = read_stat("", sleeper.pid)
     assert stat is not None
     acting.renice(sleeper.pid, stat.start, stat.nice + 3)
@@ -156,7 +165,7 @@ def test_nicer(sleeper) -> None:
     assert after.nice == stat.nice + 3
 
 
-def test_what_proc_says(sleeper) -> None:
+def test_what_proc_says(sleeper: subprocess.Popen[bytes]) -> None:
     processes = Processes()
     processes.read([sleeper.pid, 999_999_999])
     found = processes.read([sleeper.pid, 999_999_999])
@@ -165,7 +174,7 @@ def test_what_proc_says(sleeper) -> None:
     assert found[sleeper.pid].cpu_pct is not None
 
 
-def test_a_name_with_brackets_is_read(tmp_path) -> None:
+def test_a_name_with_brackets_is_read(tmp_path: Path) -> None:
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/7/stat").write_text(
         "7 (a) R 1 (b) S 5 7 7 0 -1 4194560 0 0 0 0 150 50 0 0 20 5 1 0 4242 0 256 0\n"

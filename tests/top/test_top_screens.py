@@ -34,7 +34,7 @@ def text(line: list[tuple[str, str]]) -> str:
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_every_line_is_as_wide_as_the_screen(machine, size, lang) -> None:
+def test_every_line_is_as_wide_as_the_screen(machine: tuple[int, str], size: tuple[int, int], lang: str) -> None:
     view, past = shown.machine(*machine)
     for overlay in ("", "help", "alert", "process", "kill", "nice", "sort"):
         choices = Choices(lang=lang, overlay=overlay, pid=41800, subject="a0000001")
@@ -46,7 +46,7 @@ def test_every_line_is_as_wide_as_the_screen(machine, size, lang) -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("width", [80, 104, 120, 150, 160, 200, 240])
-def test_titles_and_fixed_words_are_never_cut(width, lang) -> None:
+def test_titles_and_fixed_words_are_never_cut(width: int, lang: str) -> None:
     assert "…" not in text(device_head(width, lang))
     assert "…" not in text(process_head(width, lang, "vram"))
     view, past = shown.machine(16, "sick")
@@ -58,7 +58,7 @@ def test_titles_and_fixed_words_are_never_cut(width, lang) -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_cells_stand_under_their_titles(width, lang) -> None:
+def test_cells_stand_under_their_titles(width: int, lang: str) -> None:
     view, _ = shown.machine(8, "healthy")
     for columns, head, lines in (
         (device_columns(width), device_head(width, lang), [line for gpu in view.gpus for line in device_lines(gpu, width, lang)]),
@@ -217,7 +217,7 @@ def _luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("theme", ["dark", "light", "contrast"])
-def test_text_can_be_read_on_its_ground(theme) -> None:
+def test_text_can_be_read_on_its_ground(theme: str) -> None:
     for role, style in THEMES[theme].items():
         if role in ("track", "edge", "bar", "graph"):
             continue  # no text

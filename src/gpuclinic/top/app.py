@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.app import ComposeResult
+    from textual.geometry import Size
 
     from gpuclinic.top.choices import Choices
     from gpuclinic.top.painting import Line
@@ -124,6 +125,7 @@ class TopApp(App[int]):
         self.painted = Painted([], [])
         self.failure = ""
         self._newest: View | None = None
+        self._shape: Size | None = None
         self._colour, self._root = colour, root
         self._themes = {name: _styles(name) for name in THEMES}
         self._canvas = Canvas()
@@ -174,11 +176,12 @@ class TopApp(App[int]):
     def repaint(self) -> None:
         """Paints anew what there is."""
         name = keys.THEMES[self.choices.theme] if self._colour else "none"
-        self.painted = paint(self.view_now, self.past, self.choices, self.size.width, self.size.height)
+        self.painted = paint(self.view_now, self.past, self.choices, *(self._shape or self.size))
         self._canvas.show(self.painted, self._themes[name])
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
         """Another size."""
+        self._shape = event.size
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:

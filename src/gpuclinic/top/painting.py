@@ -18,7 +18,8 @@ _FILLED = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Dots of the left and the right column of a braille character, from below."""
 
 ROLES = (
-    "", "dim", "good", "warn", "bad", "title", "head", "head_bad", "head_warn", "head_note", "sorted", "bar", "track", "graph", "chosen", "chosen_idle", "key", "note", "edge",
+    "", "dim", "good", "warn", "bad", "title", "head", "head_bad", "head_warn", "head_note", "sorted", "bar", "track", "graph", "chosen",
+    "chosen_idle", "key", "note", "edge",
 )  # fmt: skip
 
 

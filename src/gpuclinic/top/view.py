@@ -11,7 +11,6 @@ import msgspec
 from gpuclinic.diagnose.expression import compiled
 from gpuclinic.knowledge.gpu_limits import PCIE_LANE_KBS, GpuLimit, gpu_limits
 from gpuclinic.model import Gap
-from gpuclinic.recognise.decoding import printable
 from gpuclinic.watch.alerts import Alert
 from gpuclinic.watch.state import trouble_of
 
@@ -140,8 +139,11 @@ def _limits() -> tuple[tuple[GpuLimit, Compiled], ...]:
 
 
 def text_of(value: object) -> str:
-    """A text that processes, containers or the driver gave: one line without control characters."""
-    return printable(str(value)[:_MOST_TEXT]).replace("\t", " ").replace("\n", " ") if value is not None else ""
+    """A text that processes, containers or the driver gave: one line; nothing in it moves the cursor or turns text round."""
+    if value is None:
+        return ""
+    text = str(value)[:_MOST_TEXT]
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def gpus_of(tick: Tick) -> list[Gpu]:
