@@ -36,7 +36,7 @@ def text(line: list[tuple[str, str]]) -> str:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_line_is_as_wide_as_the_screen(machine: tuple[int, str], size: tuple[int, int], lang: str) -> None:
     view, past = shown.machine(*machine)
-    for overlay in ("", "help", "alert", "process", "kill", "nice", "sort"):
+    for overlay in ("", "help", "alert", "process", "kill", "nice", "sort", "beside"):
         choices = Choices(lang=lang, overlay=overlay, pid=41800, subject="a0000001")
         painted = paint(view, past, choices, *size)
         assert len(painted.lines) == len(painted.zone_at) == size[1]

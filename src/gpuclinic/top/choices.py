@@ -19,7 +19,7 @@ SECONDS_A_DOT = (1, 2, 5, 15, 30)
 class Choices(msgspec.Struct):
     """State of the screen. only_gpus, only_user: from the command line, or chosen. at: the chosen row of each zone; first: its first shown.
 
-    asking: "" or what is typed at the bottom (filter, search). overlay: "" or help, alert, process, kill, nice, sort.
+    asking: "" or what is typed at the bottom (filter, search). overlay: "" or help, alert, process, kill, nice, sort, beside.
     """
 
     lang: str = "en"

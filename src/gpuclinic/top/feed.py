@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuclinic.model import SEVERITIES, CouldNotError
+from gpuclinic.model import SEVERITIES, CouldNotError, Gap
 from gpuclinic.store import runtime_state_folder, state_folder
 from gpuclinic.top.processes import Processes
 from gpuclinic.top.view import CpuShare, View, gpus_of, holders_of, host_of, text_of
@@ -35,6 +35,7 @@ PAST_S = 3600
 _FRESH_S = 20.0
 """The agent writes its state every five seconds; what is older than this was left by one that has ended."""
 
+_JUDGED_S = 1.9
 _SETTLE_S = 20.0
 _BETWEEN_S = 0.6
 _GRAPHED = ("utilization_pct", "memory_used_mib", "temperature_c", "power_w")
@@ -56,7 +57,8 @@ class Past:
 
     def __init__(self) -> None:
         self.points: dict[str, deque[Point]] = {}
-        self.from_agent = False
+        self.drawn: dict[str, tuple[object, list[float | None]]] = {}
+        """What the painter made of it last, by graph: most seconds it is still that."""
 
     def take(self, at: float, gpus: list[Gpu]) -> None:
         """One more moment."""
@@ -92,7 +94,6 @@ class Past:
             self.points[key] = deque(
                 (_point(at, moments[at], totals.get(key)) for at in sorted(moments)), maxlen=PAST_S
             )
-        self.from_agent = bool(told)
 
 
 def _point(at: int, values: dict[str, float], total: float | None) -> Point:
@@ -156,7 +157,8 @@ class Feed:
         self.past = Past()
         self._config, self._root, self.interval_s = config, root, interval_s
         self._sampler = Sampler(config.sampling, root)
-        self._rules = Rules(config.rules, None, host=platform.node(), interval_s=interval_s)
+        self._rules = Rules(config.rules, None, host=platform.node(), interval_s=max(interval_s, _JUDGED_S))
+        self._judged_at = float("-inf")
         self._agent = _Agent(config)
         self._processes = Processes(root)
         self._share = CpuShare()
@@ -177,12 +179,18 @@ class Feed:
         running = self._agent.running()
         alerts = self._agent.alerts() if running else None
         if alerts is None:
-            self._rules.take(tick)
-            alerts = self._rules.active()
+            alerts = self._judged(tick)
         host = host_of(tick, self._host_name(tick), self._share)
         self.past.take(tick.at, gpus)
         holders = holders_of(tick, gpus, self._processes.read(pids))
         return View(tick.at, host, gpus, holders, alerts, tick.gaps, list(self._events), running, tick.took_s)
+
+    def _judged(self, tick: Tick) -> list[Alert]:
+        """What holds by rules of our own; every other second is enough, but what happens is judged at once."""
+        if tick.events or tick.mono - self._judged_at >= _JUDGED_S:
+            self._judged_at = tick.mono
+            self._rules.take(tick)
+        return self._rules.active()
 
     def _host_name(self, tick: Tick) -> str:
         told = next((fact.fields.get("host") for fact in tick.facts if fact.kind == "kernel" and self._root), None)
@@ -198,15 +206,15 @@ class Feed:
 
     def run(self, show: Callable[[View], None]) -> None:
         """Views, one each interval, until `stop`. What `show` raises ends it."""
-        note = ""
+        unread: list[Gap] = []
         try:
             self.past.load(self._config)
         except CouldNotError as problem:
-            note = str(problem)
+            unread = [Gap("history", str(problem))]
         due = time.monotonic()
         while not self._stop.is_set():
             view = self.view()
-            view.note = note
+            view.gaps = [*view.gaps, *unread]
             if self._stop.is_set():
                 return
             show(view)

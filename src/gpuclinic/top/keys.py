@@ -55,8 +55,8 @@ def _of_rows(key: str, character: str | None, view: View, choices: Choices) -> N
         _enter(view, choices)
     elif key in ("f4", "f3") or sign == "/":
         choices.asking = "search" if key == "f3" else "filter"
-    elif key == "f6":
-        choices.overlay = "sort"
+    elif key == "f6" or sign == "i":
+        choices.overlay, choices.overlay_first = ("sort" if key == "f6" else "beside"), 0
     elif sign in _SORT_KEYS:
         choices.sort = _SORT_KEYS[sign]
     elif sign == "I":

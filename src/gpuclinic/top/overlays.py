@@ -28,6 +28,8 @@ def overlay_lines(view: View, choices: Choices, width: int) -> list[Line]:
         return _alert(view, choices, room)
     if choices.overlay == "sort":
         return _sorts(choices)
+    if choices.overlay == "beside":
+        return _beside(view, choices.lang, room)
     holder = next((holder for holder in view.holders if holder.pid == choices.pid and choices.pid), None)
     if choices.overlay in ("kill", "nice"):
         return _question(holder, choices, room)
@@ -66,6 +68,18 @@ def _alert(view: View, choices: Choices, room: int) -> list[Line]:
     if alert.explains:
         lines += _hanging(f"{words['explains']}: ", ", ".join(alert.explains), room)
     return lines
+
+
+def _beside(view: View, lang: str, room: int) -> list[Line]:
+    """What has happened since the start, newest first, and what could not be looked at."""
+    words = WORDS[lang]
+    lines: list[Line] = [[(words["events"], "head")]]
+    lines += [line for event in reversed(view.events) for line in _hanging("  ", event, room)] or [[("  -", "dim")]]
+    lines += [[], [(words["gap"], "head")]]
+    return lines + (
+        [line for gap in view.gaps for line in _hanging("  ", text_of(f"{gap.check}: {gap.why}"), room)]
+        or [[("  -", "dim")]]
+    )
 
 
 def _hanging(label: str, text: str, room: int) -> list[Line]:

@@ -100,7 +100,7 @@ class Host(msgspec.Struct):
 
 
 class View(msgspec.Struct):
-    """One moment. agent: "" (none), "running". took_s: of the sample. note: what went wrong beside."""
+    """One moment. agent: one runs here. events: the newest last, a line each. took_s: of the sample."""
 
     at: float
     host: Host
@@ -111,7 +111,6 @@ class View(msgspec.Struct):
     events: list[str] = []
     agent: bool = False
     took_s: float = 0.0
-    note: str = ""
 
 
 class _NoView:
