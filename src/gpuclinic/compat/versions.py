@@ -9,11 +9,13 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 Numbers = tuple[int, ...]
+_NUMBERS = re.compile(r"\s*[vVR]?(\d{1,6}(?:\.\d{1,6}){0,5})")
 
 
+@functools.lru_cache(16_384)
 def numbers(text: str) -> Numbers:
     """The leading dotted numbers of a version: "535.104.05" -> (535, 104, 5); () where it begins with none."""
-    found = re.match(r"\s*[vVR]?(\d{1,6}(?:\.\d{1,6}){0,5})", text)
+    found = _NUMBERS.match(text)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 

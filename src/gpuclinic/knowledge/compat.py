@@ -5,7 +5,6 @@ TSV files under data/compat are for people; a packed copy in the cache is for sp
 
 from __future__ import annotations
 
-import csv
 import functools
 from typing import TYPE_CHECKING
 
@@ -225,6 +224,8 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 
 def rows_of(path: Path) -> list[dict[str, str]]:
     """The rows of a table, comment lines (#) left out."""
+    import csv  # only where the packed copy is not current
+
     with path.open(encoding="utf-8", newline="") as file:
         lines = (line for line in file if not line.startswith("#"))
         return [
