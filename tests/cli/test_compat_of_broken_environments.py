@@ -74,7 +74,9 @@ def test_what_a_capture_was_not_asked_for_is_one_gap() -> None:
 def test_a_capture_without_environments_says_that_nobody_looked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "answers.jsonl").write_text('{"gpuclinic_answers": 1, "version": "0.1.0", "live": true}\n')
+    first = '{"gpuclinic_answers": 1, "version": "0.1.0", "live": true}'
+    absent = '{"ask": "listing", "path": "/proc/driver/nvidia", "at": 0, "seconds": 0, "why": "No such file or directory", "code": 2}'
+    (tmp_path / "answers.jsonl").write_text(f"{first}\n{absent}\n")
     (tmp_path / "capture.json").write_text('{"asked": {"deep": false}}')
     assert main(["compat", "--host", str(tmp_path)]) == 3
     out = capsys.readouterr().out
