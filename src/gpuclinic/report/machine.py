@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def machine(facts: Iterable[Fact]) -> dict[str, Any]:
-    """gpus: how many of each model; driver: the loaded module's version, else the library's; nvml: the file that was really mapped."""
+    """gpus: how many of each model; driver: the loaded module's version, else the library's; nvml: the file that was mapped, None where none was."""
     models: Counter[str] = Counter()
     driver = library = None
     for fact in facts:
@@ -21,7 +21,7 @@ def machine(facts: Iterable[Fact]) -> dict[str, Any]:
         elif fact.kind == "driver" and fact.fields.get("version"):
             driver = driver or str(fact.fields["version"])
         elif fact.kind == "nvml":
-            library = fact.fields.get("library") or fact.fields.get("asked_for")
+            library = fact.fields.get("library")
     return {"gpus": dict(models), "driver": driver, "nvml": library}
 
 

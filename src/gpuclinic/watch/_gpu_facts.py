@@ -13,6 +13,7 @@ from gpuclinic.observe._nvml_words import error as error_words
 from gpuclinic.recognise.expectations import complete
 from gpuclinic.recognise.parsers.nvidia_smi_fields import reasons_of_mask
 from gpuclinic.recognise.parsers.nvml import nvml_facts, shown_value
+from gpuclinic.recognise.possible import drop_impossible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -171,6 +172,7 @@ class GpuFacts:
                 text = f"{function}({name}{', ' + of if of else ''}) = {shown_value(column.field, value)}"
                 known = shown[place] = (value, Where(_SOURCE, None, text))
             lines[column.field] = known[1]
+        drop_impossible(fields, lines)
         _throttling(fields, lines)
         return _with(base, fields, lines), None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.clinic.looks._look import Seen, Wanted, as_number
 from gpuclinic.model import Fact, Gap, Where
 from gpuclinic.recognise.dmi import power_supply
+from gpuclinic.recognise.possible import is_possible_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +124,8 @@ def _sensor(folder: str, chip: str, name: str, files: Mapping[str, str]) -> Fact
     if raw is None:
         return None
     value = raw / scale
+    if not is_possible_in(unit, value):
+        return None  # a sensor that is not connected reads anything
     critical = as_number(files.get(f"{stem}_crit"))
     critical = critical / scale if critical is not None else None
     low = as_number(files.get(f"{stem}_min")) if kind == "fan" else None

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.recognise.parsers._host_util import MAX_FACTS, clipped_lines, fact, iso_stamp, number, size_mib, stamp
+from gpuclinic.recognise.possible import is_possible_in
 
 if TYPE_CHECKING:
     from gpuclinic.model import Document, Fact, Stamp
@@ -229,7 +230,7 @@ def _lm_fact(document: Document, index: int, line: str, match: re.Match[str], ch
     limits = {
         name: number(value) for name, value in re.findall(r"(high|crit|min|max|low)\s*=\s*([+-]?[\d.]+)", match["rest"])
     }
-    value = number(match["value"])
+    value = _possible(number(match["value"]), unit)
     critical = limits.get("crit") if limits.get("crit") is not None else limits.get("high")
     alarm = "ALARM" in match["rest"] and "ALARM (CRIT)" not in match["rest"].replace("crit", "CRIT")
     over = value is not None and critical is not None and 0 < critical <= value and unit == "C"
@@ -244,6 +245,11 @@ def _lm_fact(document: Document, index: int, line: str, match: re.Match[str], ch
         "bad": over,
     }
     return fact(document, "sensor", str(fields["name"]), fields, index, line)
+
+
+def _possible(value: float | None, unit: str) -> float | None:
+    """The value, if a machine can have it."""
+    return value if value is not None and is_possible_in(unit, value) else None
 
 
 def _table_sensor(document: Document, index: int, line: str, match: re.Match[str]) -> Fact | None:
@@ -262,11 +268,15 @@ def _table_sensor(document: Document, index: int, line: str, match: re.Match[str
         status, value, unit, state = fourth, number(value_text) if value_text != "na" else None, third, value_text
     else:
         return None
+    unit = unit.replace("degrees ", "") if unit else None
+    possible = _possible(value, unit or "")
+    if value is not None and possible is None:
+        status, value = "unreadable", None
     state_bad = bool(re.search(r"fail|lost|fault|error", state, re.IGNORECASE))
     fields: dict[str, Scalar] = {
         "name": match["name"].strip(),
         "value": value,
-        "unit": unit.replace("degrees ", "") if unit else None,
+        "unit": unit,
         "status": status.lower(),
         "type": event_type(match["name"], unit or ""),
         "state": state[:200],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuclinic.recognise.parsers.gpu_tables import compute_capability
 from gpuclinic.recognise.parsers.gpu_text import Draft, Scalar, bare, is_missing, number, trouble, whole, yes
+from gpuclinic.recognise.possible import drop_impossible
 
 TEXTS = frozenset(
     [
@@ -152,8 +153,9 @@ def assign(draft: Draft, field: str, text: str, index: int, line: str) -> None:
 
 
 def finish(draft: Draft) -> None:
-    """Adds what follows from the fields: totals of ECC errors, compute capability by name, margins."""
+    """Adds what follows from the fields: totals of ECC errors, compute capability by name, margins. What no machine can have is taken out."""
     fields = draft.fields
+    drop_impossible(fields, draft.lines)
     if fields.get("power_w") is None and fields.get("power_average_w") is not None:
         fields["power_w"] = fields["power_average_w"]
         if "power_average_w" in draft.lines:

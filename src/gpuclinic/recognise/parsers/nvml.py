@@ -132,6 +132,12 @@ def shown_value(field: str, value: Scalar) -> str:
     return f"{value:.12g}{unit}" if isinstance(value, float) else f"{value}{unit}"
 
 
+def _by_signal(crash: dict[str, Any]) -> str:
+    """By which signal a process ended, where that is known."""
+    number = _number(crash.get("signal"))
+    return "" if number is None else f", signal {number}"
+
+
 class _Reader:
     """Makes the facts of one document."""
 
@@ -184,8 +190,12 @@ class _Reader:
             )
         if "hung_s" in init:
             shown = f"{call}() did not return" + (f" for {hung_s:g} s" if hung_s else "")
+        elif crash:
+            shown = f"{_call(crash) or 'NVML'}() ended the process that called it{_by_signal(crash)}"
         elif code == 0:
             shown = f"nvmlDeviceGetCount() = {fields['devices']}"
+        elif code is None:
+            shown = f"{call or 'nvmlInitWithFlags'}(): {error or 'no answer'}"
         else:
             shown = f"{call or 'nvmlInitWithFlags'}() = {code}: {error}"
         return self._fact("nvml", "nvml", fields, shown)
@@ -317,7 +327,7 @@ class _Reader:
             gpu.lines["hung"] = gpu.lines["hung_call"] = Where(self.document.source, None, shown[:500])
         elif isinstance(crash, dict):
             gpu.fields.update(crash_call=_call(crash), crash_signal=_number(crash.get("signal")))
-            shown = f"{_call(crash)}({name}) ended the process that called it, signal {_number(crash.get('signal'))}"
+            shown = f"{_call(crash)}({name}) ended the process that called it{_by_signal(crash)}"
             gpu.lines["crash_call"] = Where(self.document.source, None, shown)
         missed = _text(device.get("not_asked"))
         if missed:
