@@ -60,7 +60,11 @@ No colours.
 .B GPUCLINIC_DEBUG
 Show the traceback of a fault of gpuclinic itself.
 .SH NOTES
-gpuclinic reads only what it is given and sends nothing anywhere.
+gpuclinic changes nothing and sends nothing to anybody but the channels that you configured for alerts.
+A running machine is asked by its own tools; of a job, the tools of its scheduler ask over the network of the cluster, and
+.B check \\-\\-deep
+asks whether the own name resolves.
+Help texts and messages about the command line are in English only.
 Secrets in the lines it shows are masked.
 .SH SEE ALSO
 .BR nvidia\\-smi (1),
@@ -91,6 +95,28 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     return out
 
 
+def synopsis(parser: argparse.ArgumentParser) -> list[str]:
+    """A line for each command that the parser has, with the commands below it and its arguments."""
+    out: list[str] = []
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            continue
+        for name, command in action.choices.items():
+            words = ["[\\fIoptions\\fR]"] if any(a.option_strings and a.dest != "help" for a in command._actions) else []
+            words += [_argument(a) for a in command._actions if not a.option_strings]
+            out += [*([".br"] if out else []), f".B gpuclinic {escape(name)}", " ".join(words)]
+    return [line for line in out if line]
+
+
+def _argument(action: argparse.Action) -> str:
+    if action.choices is not None:
+        shown = "|".join(f"\\fB{escape(str(name))}\\fR" for name in action.choices)
+    else:
+        shown = f"\\fI{escape(str(action.metavar or action.dest).upper())}\\fR"
+    shown += " ..." if action.nargs in ("*", "+") else ""
+    return f"[{shown}]" if action.nargs in ("*", "?") else shown
+
+
 def examples(text: str) -> list[str]:
     """The indented lines of a help text's examples."""
     lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
@@ -105,22 +131,7 @@ def page() -> str:
         ".SH NAME",
         "gpuclinic \\- why processes on GPU servers die, hang or crawl",
     ]
-    out += [".SH SYNOPSIS", ".B gpuclinic why", "[\\fIoptions\\fR] [\\fIPATH\\fR ...]", ".br"]
-    out += [
-        ".B gpuclinic check",
-        "[\\fIoptions\\fR]",
-        ".br",
-        ".B gpuclinic capture",
-        "[\\fIoptions\\fR]",
-        ".br",
-        ".B gpuclinic explain",
-    ]
-    out += [
-        "[\\fIoptions\\fR] \\fITOPIC\\fR ...",
-        ".br",
-        ".B gpuclinic completion",
-        "\\fIbash\\fR|\\fIzsh\\fR|\\fIfish\\fR",
-    ]
+    out += [".SH SYNOPSIS", *synopsis(parser)]
     out += [".SH DESCRIPTION", escape(parser.description or ""), ".SH OPTIONS", *options_of(parser), ".SH COMMANDS"]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -423,3 +423,11 @@ def test_a_snapshot_answers_the_same_question(tmp_path: Path) -> None:
         gathered.snapshot = True
         answer = examine(Places([str(tmp_path)]), "en", None, gathered)
         assert [(c.id, c.pid) for c in answer.causes][:1] == [(cause, pid)], [r.kind for r in answer.read]
+
+
+def test_stacks_are_read_without_stopping_the_process() -> None:
+    host = FakeAsked(living("S", wchan="wait_for_partner"))
+    ask(host, pid=PID)
+    asked = [line for line in host.asked if line.startswith("py-spy")]
+    assert asked
+    assert all("--nonblocking" in line for line in asked)

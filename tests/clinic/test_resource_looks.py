@@ -275,9 +275,10 @@ def test_an_empty_machine_gives_no_finding_and_no_gap(tmp_path: Path) -> None:
 def test_names_are_asked_of_dns_only_with_deep_and_only_our_own(tmp_path: Path) -> None:
     class Resolver(Server):
         label = "node17"
+        refusal = Answer("getent", why="status 2", code=2)
 
         def command(self, *argv: str, deadline: float = 2.0, most: int = 1 << 20) -> Answer:
-            return Answer(" ".join(argv), why="status 2", code=2)
+            return self.refusal
 
     server(tmp_path)
     facts = look_at(Server(tmp_path, {})).facts
@@ -286,6 +287,14 @@ def test_names_are_asked_of_dns_only_with_deep_and_only_our_own(tmp_path: Path) 
     assert network_look.look_at_resolution(host, Wanted(facts=facts)).facts == []
     asked = network_look.look_at_resolution(host, Wanted(deep=True, facts=facts)).facts
     assert [fact.fields["resolved"] for fact in asked] == [False]
+    host.refusal = Answer("x", why="no answer within 0.25 s")
+    late = network_look.look_at_resolution(host, Wanted(deep=True, facts=facts))
+    assert late.facts == []
+    assert late.gaps[0].why == "getent ahostsv4 node17: did not answer in time: no answer within 0.25 s"
+    host.refusal = Answer("x", why="not in the snapshot", code=2)
+    host.live = False
+    assert network_look.look_at_resolution(host, Wanted(deep=True, facts=facts)).facts == []
+    host.live = True
     host.label = "elsewhere"
     assert network_look.look_at_resolution(host, Wanted(deep=True, facts=facts)).facts == []
 

@@ -115,6 +115,7 @@ _GAPS_ZH: tuple[tuple[str, str], ...] = (
     ("modprobe nvidia tells why", "modprobe nvidia 会给出原因"), ("not read from here on", "其后未读取"),
     ("folders cannot be opened", "个目录无法打开"), ("as root they can", "以 root 运行即可"), ("not searched to the end", "未搜索完"),
     ("no time left", "时间用尽"), ("environments read", "个环境已读取"),
+    ("did not answer in time", "未及时应答"),
     ("NVML tells of ", "NVML 报告的 GPU 数："), (" GPUs, and the PCI bus shows ", "，其中在 PCI 总线上可见："),
     (" of them: from here it is seen in part only", "；从这里只能看到总线的一部分"),
     ("not permitted; as root they can be read", "没有权限，以 root 运行即可"),

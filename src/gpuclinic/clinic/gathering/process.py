@@ -195,8 +195,9 @@ def _living(host: Asked, stat: Stat, status: str, gathered: Gathered) -> None:
     if frozen:
         fields["frozen"] = True
         places["frozen"] = frozen
-    answer = host.command("py-spy", "dump", "--pid", str(pid), deadline=_PY_SPY_DEADLINE, most=1 << 20)
-    gathered.text(f"py-spy dump --pid {pid}", answer, "stacks")
+    reading = ("py-spy", "dump", "--nonblocking", "--pid", str(pid))  # else it would stop the process while it reads
+    answer = host.command(*reading, deadline=_PY_SPY_DEADLINE, most=1 << 20)
+    gathered.text(" ".join(reading), answer, "stacks")
     if (absent(answer) or answer.why == NOT_ASKED) and view.command and "python" in view.command:
         gathered.want("stacks")
     gathered.fact("asked_process", str(pid), fields, f"/proc/{pid}", places)

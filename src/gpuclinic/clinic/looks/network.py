@@ -23,6 +23,7 @@ _HW_COUNTERS = (
     "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "out_of_sequence", "roce_adp_retrans", "rx_icrc_encapsulated",
 )  # fmt: skip
 _MOST_PORTS = 64
+_RESOLVER_S = 5.0
 _MOST_INTERFACES = 64
 
 
@@ -100,7 +101,10 @@ def look_at_resolution(host: Asked, wanted: Wanted) -> Seen:
         if host.live and name.partition(".")[0] != host.label.partition(".")[0]:
             continue  # files of another machine are looked at here: our resolver is not its
         if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,250}", name):
-            answer = host.command("getent", "ahostsv4", name, deadline=5.0)
-            if answer.ok or answer.code is not None or str(answer.why).startswith("no answer"):
+            answer = host.command("getent", "ahostsv4", name, deadline=_RESOLVER_S)
+            if answer.ok or (host.live and answer.code is not None):
                 seen.facts += network_state.resolution(name, answer.text, answer.ok, answer.seconds, answer.why)
+            else:  # a name server that is slow has not said that there is no such name
+                late = "did not answer in time: " if str(answer.why).startswith("no answer within") else ""
+                seen.gaps.append(Gap("network.resolution", f"getent ahostsv4 {name}: {late}{answer.why}"))
     return seen
