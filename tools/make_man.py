@@ -102,7 +102,9 @@ def synopsis(parser: argparse.ArgumentParser) -> list[str]:
         if not isinstance(action, argparse._SubParsersAction):
             continue
         for name, command in action.choices.items():
-            words = ["[\\fIoptions\\fR]"] if any(a.option_strings and a.dest != "help" for a in command._actions) else []
+            words = (
+                ["[\\fIoptions\\fR]"] if any(a.option_strings and a.dest != "help" for a in command._actions) else []
+            )
             words += [_argument(a) for a in command._actions if not a.option_strings]
             out += [*([".br"] if out else []), f".B gpuclinic {escape(name)}", " ".join(words)]
     return [line for line in out if line]
