@@ -6,8 +6,8 @@ import pytest
 
 from gpuclinic.clinic.bus_view import limit_view
 from gpuclinic.clinic.looks import Seen
+from gpuclinic.knowledge.gap_words import gap_words
 from gpuclinic.model import Fact, Gap
-from gpuclinic.report._check_words import gap_words
 
 
 def seen(on_bus: int, **gpus: bool) -> Seen:

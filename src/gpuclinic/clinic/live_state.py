@@ -9,6 +9,7 @@ import msgspec
 from gpuclinic.clinic.answer import MOST_CAUSES, fill, fingerprint_of
 from gpuclinic.clinic.checking import CheckOptions, as_recorded, check
 from gpuclinic.knowledge.causes import cause_info
+from gpuclinic.knowledge.gap_words import gap_words
 from gpuclinic.knowledge.records import sentence
 from gpuclinic.model import LEVEL_CONFIDENCE, Cause
 
@@ -54,7 +55,7 @@ def add_state(answer: Answer, state: CheckAnswer) -> None:
         critical = [f for f in critical if not f.cause]
         told |= {root.id}
     warnings = [f for f in state.findings if f.severity == "warning" and f.cause not in told]
-    required = [f"{gap.check}: {gap.why}" for gap in state.not_looked_at if gap.required]
+    required = [f"{gap.check}: {gap_words(gap.why, answer.lang)}" for gap in state.not_looked_at if gap.required]
     if answer.outcome == "nothing_wrong" and (critical or state.verdict == "unknown"):
         answer.outcome = "not_enough_evidence"
     for name, what in (

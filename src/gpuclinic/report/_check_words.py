@@ -18,11 +18,12 @@ EN: dict[str, str] = {
     "critical": "CRITICAL",
     "warning": "WARNING",
     "info": "INFO",
+    "colon": ": ",
     "time_unknown": "time not known",
     "now": "DO NOW",
     "then": "If that is not enough, in this order",
-    "expected": "{observed}, expected {expected}",
-    "observed": "{observed}",
+    "expected": "found {observed}, expected {expected}",
+    "observed": "found {observed}",
     "implies": "This explains also: {ids}",
     "alike": "Likewise {count} more: {subjects}",
     "driver": "driver",
@@ -56,6 +57,7 @@ ZH: dict[str, str] = {
     "critical": "严重",
     "warning": "警告",
     "info": "提示",
+    "colon": "：",
     "time_unknown": "时间未知",
     "now": "立即处理",
     "then": "若仍未解决，依次执行",
@@ -101,33 +103,6 @@ UNITS_ZH: dict[str, str] = {
 def unit_words(unit: str, lang: str) -> str:
     """A unit in a language."""
     return UNITS_ZH.get(unit, unit) if lang == "zh" else unit
-
-
-_GAPS_ZH: tuple[tuple[str, str], ...] = (
-    ("not asked when this was captured", "抓取时未询问"), ("not in the snapshot", "快照中没有"), ("Permission denied", "没有权限"),
-    ("Operation not permitted", "不允许该操作"), ("No such file or directory", "文件不存在"), ("is not installed", "未安装"),
-    ("no answer within", "超时无应答："), ("the kernel log cannot be read", "无法读取内核日志"),
-    ("as root, or in the group adm or systemd-journal, it can", "以 root 或 adm / systemd-journal 组成员身份运行即可"),
-    ("no NVIDIA GPU stands on the PCI bus", "PCI 总线上没有 NVIDIA GPU"),
-    ("where that is right, say --expect-gpus 0", "若本就如此，请加 --expect-gpus 0"),
-    ("the kernel driver is not loaded", "内核驱动未加载"), ("needs two samples; give --deep or --seconds", "需要两次采样，请加 --deep 或 --seconds"),
-    ("run it as root", "请以 root 运行"), ("run as root", "请以 root 运行"), ("the driver does not answer; see dmesg", "驱动无响应，请查看 dmesg"),
-    ("modprobe nvidia tells why", "modprobe nvidia 会给出原因"), ("not read from here on", "其后未读取"),
-    ("folders cannot be opened", "个目录无法打开"), ("as root they can", "以 root 运行即可"), ("not searched to the end", "未搜索完"),
-    ("no time left", "时间用尽"), ("environments read", "个环境已读取"),
-    ("did not answer in time", "未及时应答"),
-    ("NVML tells of ", "NVML 报告的 GPU 数："), (" GPUs, and the PCI bus shows ", "，其中在 PCI 总线上可见："),
-    (" of them: from here it is seen in part only", "；从这里只能看到总线的一部分"),
-    ("not permitted; as root they can be read", "没有权限，以 root 运行即可"),
-)  # fmt: skip
-
-
-def gap_words(why: str, lang: str) -> str:
-    """Why something could not be looked at."""
-    if lang == "zh":
-        for english, chinese in _GAPS_ZH:
-            why = why.replace(english, chinese)
-    return why
 
 
 def plain_title(template: str) -> str:

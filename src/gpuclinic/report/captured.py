@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.report._check_words import check_words, gap_words
+from gpuclinic.knowledge.gap_words import gap_words
+from gpuclinic.report._check_words import check_words
 from gpuclinic.report.masking import clean
 
 if TYPE_CHECKING:
@@ -12,12 +13,14 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "en": {
-        "found": ": {titles}", "more": " and {count} more", "written": "{path} ({size})", "stdout": "written to standard output",
+        "between": "; ", "colon": ": ", "found": ": {titles}", "more": " and {count} more", "written": "{path} ({size})",
+        "stdout": "written to standard output",
         "left_out": "Not in it:", "more_left": "and {count} more (snapshot.json in the archive lists all)",
         "next": "Look into it anywhere: gpuclinic check --host {path}   or   gpuclinic why {path}",
     },
     "zh": {
-        "found": "：{titles}", "more": " 等，另有 {count} 项", "written": "{path}（{size}）", "stdout": "已写到标准输出",
+        "between": "；", "colon": "：", "found": "：{titles}", "more": " 等，另有 {count} 项", "written": "{path}（{size}）",
+        "stdout": "已写到标准输出",
         "left_out": "未收入：", "more_left": "另有 {count} 项（完整列表见归档中的 snapshot.json）",
         "next": "可在任意机器上查看：gpuclinic check --host {path}   或   gpuclinic why {path}",
     },
@@ -33,16 +36,16 @@ def captured_text(
     titles = [finding.title for finding in answer.findings if finding.severity != "info"]
     line = check_words(answer.lang)[f"verdict.{answer.verdict}"]
     if titles:
-        line += words["found"].format(titles="; ".join(titles[:_TITLES]))
+        line += words["found"].format(titles=words["between"].join(titles[:_TITLES]))
         line += words["more"].format(count=len(titles) - _TITLES) if len(titles) > _TITLES else ""
     if answer.verdict == "unknown" and not titles:
         required = [gap_words(gap.why, lang) for gap in answer.not_looked_at if gap.required]
-        line += words["found"].format(titles="; ".join(required[:_TITLES])) if required else ""
+        line += words["found"].format(titles=words["between"].join(required[:_TITLES])) if required else ""
     out = [clean(line)]
     out.append(clean(words["written"].format(path=path, size=_size(size)) if size is not None else words["stdout"]))
     if left_out:
         out.append(words["left_out"])
-        out += [clean(f"- {one['what'][:120]}: {one['why']}") for one in left_out]
+        out += [clean(f"- {one['what'][:120]}{words['colon']}{gap_words(one['why'], lang)}") for one in left_out]
         if count > len(left_out):
             out.append("- " + words["more_left"].format(count=count - len(left_out)))
     if size is not None:

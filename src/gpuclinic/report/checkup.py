@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.report._check_words import check_words, gap_words, plain_title, unit_words
+from gpuclinic.knowledge.gap_words import gap_words
+from gpuclinic.report._check_words import check_words, plain_title, unit_words
 from gpuclinic.report._layout import columns, shorten
 from gpuclinic.report._page import Page
 from gpuclinic.report._view import place
@@ -171,7 +172,7 @@ def _gaps(page: Page, answer: CheckAnswer, w: dict[str, str]) -> None:
     page.section(w["not_looked"])
     for gap in sorted(answer.not_looked_at, key=lambda g: not g.required):
         mark = f" ({w['required']})" if gap.required else ""
-        page.item(clean(f"{gap.check}{mark}: {gap_words(gap.why, page.lang)}"))
+        page.item(clean(f"{gap.check}{mark}{w['colon']}{gap_words(gap.why, page.lang)}"))
 
 
 def list_text(looks: Iterable[Look], tables: CheckTables, lang: str, width: int = 100) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"works": "32", "fails": "31", "unknown": "33"}
 _VERDICTS = {
-    "en": {"works": "works", "fails": "fails", "unknown": "unknown"},
+    "en": {"works": "WORKS", "fails": "FAILS", "unknown": "UNKNOWN"},
     "zh": {"works": "可以运行", "fails": "无法运行", "unknown": "无法判断"},
 }
 _WORDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuclinic.clinic.software_judge import harmless_line
-from gpuclinic.report._check_words import gap_words
+from gpuclinic.knowledge.gap_words import gap_words
 from gpuclinic.report._page import Page
 from gpuclinic.report.masking import clean
 
@@ -17,7 +17,7 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 _COLOUR = {"works": _GREEN, "fails": _RED, "unknown": _YELLOW, "": _DIM}
 _WORDS = {
     "en": {
-        "works": "WORKS", "fails": "FAILS", "unknown": "UNKNOWN", "": "NOTHING FOR GPUS",
+        "colon": ": ", "between": "; ", "works": "WORKS", "fails": "FAILS", "unknown": "UNKNOWN", "": "NOTHING FOR GPUS",
         "head": "{total} Python environments, {judged} with something for GPUs: {works} work, {fails} do not, {unknown} cannot be judged.",
         "machine": "Judged against: {gpus}; driver {driver}; kernel {kernel}", "no_gpu": "no GPU", "none": "unknown", "said": "{v} (as asked)",
         "alone": "This machine with that GPU and driver, whatever runs on it:",
@@ -30,7 +30,7 @@ _WORDS = {
         "not_searched": "When this was captured, no Python environments were looked for (`gpuclinic capture --deep` always does).",
     },
     "zh": {
-        "works": "可用", "fails": "不可用", "unknown": "无法判断", "": "与 GPU 无关",
+        "colon": "：", "between": "；", "works": "可用", "fails": "不可用", "unknown": "无法判断", "": "与 GPU 无关",
         "head": "共 {total} 个 Python 环境，其中 {judged} 个装有 GPU 软件：{works} 个可用，{fails} 个不可用，{unknown} 个无法判断。",
         "machine": "判断依据：{gpus}；驱动 {driver}；内核 {kernel}", "no_gpu": "没有 GPU", "none": "未知", "said": "{v}（按您所给）",
         "alone": "这台机器配该 GPU 和驱动时，与运行什么软件无关：", "as_above": "不可用的原因即上面机器本身的问题，别无其他",
@@ -80,7 +80,7 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
     if answer.gaps:
         page.section(w["gaps"])
         for gap in answer.gaps:
-            page.item(clean(f"{gap.check}: {gap_words(gap.why, answer.lang)}"))
+            page.item(clean(f"{gap.check}{w['colon']}{gap_words(gap.why, answer.lang)}"))
     return page.text()
 
 
@@ -120,7 +120,7 @@ def _environment(
         if one.verdict == "fails" and fields.get("in_use") and not another:
             page.item(w["used_all_the_same"])
         if one.verdict == "unknown" and one.answer.unknown:
-            page.item(clean(w["unsure"].format(v="; ".join(one.answer.unknown))))
+            page.item(clean(w["unsure"].format(v=w["between"].join(one.answer.unknown))))
         if one.verdict == "fails" and harmless_line(one.answer.install):
             page.put("", "  " + page.paint(w["install"], _BOLD, _GREEN))
             page.command(harmless_line(one.answer.install), "    ")
