@@ -31,7 +31,7 @@ _TEXTS = {
         "holders": "On that card: {parts}.", "holder": "pid {pid} ({name}) {v}",
         "checkpoint": "Last checkpoint saved: {what}.", "lost": "Work since then is lost: about {v}.", "steps": "{v} steps",
         "resubmit": "Resubmit without what is broken: {line}",
-        "changed": "Changed before it: {parts}.",
+        "changed": "Changed before it: {parts}.", "between": "; ",
     },
     "zh": {
         "comma": "、",
@@ -41,7 +41,7 @@ _TEXTS = {
         "holders": "该卡上的进程：{parts}。", "holder": "进程 {pid}（{name}）{v}",
         "checkpoint": "最后保存的检查点：{what}。", "lost": "之后的训练进度丢失：约 {v}。", "steps": "{v} 步",
         "resubmit": "避开故障部件重新提交：{line}",
-        "changed": "故障前的变更：{parts}。",
+        "changed": "故障前的变更：{parts}。", "between": "；",
     },
 }  # fmt: skip
 
@@ -206,5 +206,5 @@ def _changes(
         old, new = fact.fields.get("from"), fact.fields.get("to")
         versions = f" {old} -> {new}" if old and new else f" {new or old}" if new or old else ""
         shown.append(f"{fact.key}{versions} ({fact.where().source}:{fact.where().line})")
-    notes.append(words["changed"].format(parts="; ".join(shown)))
+    notes.append(words["changed"].format(parts=words["between"].join(shown)))
     fields["changes"] = shown

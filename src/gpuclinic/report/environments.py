@@ -64,7 +64,7 @@ def environments_text(answer: EnvironmentList, *, colour: bool = False, width: i
         for problem in answer.alone.problems:
             page.item(clean(f"{problem.title} [{problem.id}] {problem.why} {problem.fix} ({problem.source})"))
         if answer.alone.verdict == "unknown":
-            page.item(clean(w["unsure"].format(v="; ".join(answer.alone.unknown))))
+            page.item(clean(w["unsure"].format(v=w["between"].join(answer.alone.unknown))))
     for note in answer.alone.notes if answer.alone is not None else []:
         page.put(clean(note), "", "", _DIM)
     told = {(p.id, p.title) for p in answer.alone.problems} if answer.alone is not None else set()
