@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,6 +47,7 @@ class Family:
     samples: list[Sample] = field(default_factory=list)
 
 
+@functools.lru_cache(maxsize=8192)
 def labels(*pairs: tuple[str, object]) -> Labels:
     """Labels of values of any kind; None and "" are left out, which to Prometheus is the same as "": control characters and length are bounded."""
     kept = tuple((name, clean(value)) for name, value in pairs if value is not None and value != "")
