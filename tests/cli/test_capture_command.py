@@ -95,6 +95,39 @@ def test_nothing_that_exists_is_replaced_unasked(server: Path, tmp_path: Path) -
         assert other.exists()
 
 
+@pytest.mark.parametrize(
+    "how", ["x.tar.gz", "./x.tar.gz", "sub/../x.tar.gz", "link.tar.gz", "hard.tar.gz", "linked/x.tar.gz"]
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_the_list_of_names_never_takes_the_place_of_the_archive(
+    server: Path, tmp_path: Path, how: str, there: bool
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path)
+    (tmp_path / "link.tar.gz").symlink_to(tmp_path / "x.tar.gz")
+    if there:
+        (tmp_path / "x.tar.gz").write_bytes(b"older")
+        (tmp_path / "hard.tar.gz").hardlink_to(tmp_path / "x.tar.gz")
+    elif how == "hard.tar.gz":
+        pytest.skip("there is no second name of what is not there")
+    for given in (["-o", "x.tar.gz", "--mapping", how], ["-o", how, "--mapping", "x.tar.gz"]):
+        done = run("capture", "--host", str(server), "--anonymise", "--force", *given, folder=tmp_path)
+        assert done.returncode == 64
+        assert b"the archive itself" in done.stderr
+        assert (tmp_path / "x.tar.gz").exists() == there
+        assert not there or (tmp_path / "x.tar.gz").read_bytes() == b"older"
+
+
+def test_nor_the_place_of_the_file_that_the_archive_is_written_to(server: Path, tmp_path: Path) -> None:
+    with (tmp_path / "x.tar.gz").open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuclinic", "capture", "--host", str(server), "--anonymise", "--force", "-o", "-", "--mapping", "x.tar.gz"],
+            cwd=tmp_path, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    assert done.returncode == 64
+    assert b"the archive itself" in done.stderr
+
+
 def test_standard_output_holds_the_archive_alone(server: Path, tmp_path: Path) -> None:
     done = run("capture", "--host", str(server), "-o", "-", "--lang", "zh")
     assert done.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 CODE = "from gpuclinic.cli.start import entry; entry()"
 FULL = Path("/dev/full")
+HEALTHY = Path(__file__).parents[2] / "examples" / "healthy-server.tar.gz"
 SICK = {
     "root/proc/uptime": "600.0 1000.0\n", "root/sys/bus/pci/devices/0000:9a:00.0/vendor": "0x10de\n",
     "root/sys/bus/pci/devices/0000:9a:00.0/class": "0x030200\n", "root/sys/bus/pci/devices/0000:9a:00.0/device": "0x2330\n",
@@ -54,6 +56,61 @@ def test_a_full_disk_under_the_answer_is_no_fault_of_ours(sick: str, arguments: 
     assert "could not be written: No space left on device" in done.stderr
     assert "fault of gpuclinic" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["check"], ["check", "--json"], ["compat", "--gpu", "H100", "--driver", "570.86.15", "--want", "torch==2.6.0+cu124"]])  # fmt: skip
+def test_an_answer_that_nobody_got_is_not_fit(arguments: list[str]) -> None:
+    asked = [*arguments, "--host", str(HEALTHY)] if arguments[0] == "check" else arguments
+    assert _run(*asked).returncode in (0, 1)
+    with FULL.open("w") as full:
+        assert _run(*asked, stdout=full).returncode == 3
+
+
+def test_a_capture_that_nobody_takes_is_none(sick: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = _run("capture", "--host", sick, "-o", "-", stdout=write)
+    os.close(write)
+    assert done.returncode == 3
+    assert "could not be written" in done.stderr
+
+
+def test_a_capture_that_grows_too_large_for_this_user_is_none(sick: str, tmp_path: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+
+    done = _run("capture", "--host", sick, "-o", str(tmp_path / "new" / "a.tar"), preexec_fn=limited)
+    assert done.returncode == 64  # there is no such folder
+    done = _run("capture", "--host", sick, "-o", str(tmp_path / "a.tar"), preexec_fn=limited)
+    assert done.returncode == 3
+    assert "File too large" in done.stderr
+    assert not (tmp_path / "a.tar").exists()
+
+
+@pytest.mark.parametrize("more", [["-o", "CLOSED/x.tar.gz"], ["-o", "CLOSED/new"], ["--anonymise", "--mapping", "CLOSED/m.json", "-o", "-"]])  # fmt: skip
+def test_a_folder_that_is_closed_to_this_user_is_no_fault_of_ours(tmp_path: Path, sick: str, more: list[str]) -> None:
+    closed = str(tmp_path / "closed")
+    code = f"""
+import errno, os
+def closed(ask):
+    def asked(path, *more, **options):
+        if str(path).startswith({closed!r} + "/") and "dir_fd" not in options:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return ask(path, *more, **options)
+    return asked
+os.stat, os.lstat, os.open, os.mkdir, os.replace = map(closed, (os.stat, os.lstat, os.open, os.mkdir, os.replace))
+"""
+    Path(closed).mkdir()
+    arguments = [word.replace("CLOSED", closed) for word in more]
+    done = subprocess.run(
+        [sys.executable, "-c", code + CODE, "capture", "--host", sick, *arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert "fault of gpuclinic" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Permission denied" in done.stderr
+    assert done.returncode == 3
 
 
 def test_a_reader_who_leaves_does_not_change_the_verdict(sick: str) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, given, told
+from gpuclinic.cli.main import EXIT_DONE, chosen_language, given, told
 from gpuclinic.model import CouldNotError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
         sampler = Sampler(config.sampling, root)
         try:
-            return told(_once(sampler, options), EXIT_DONE, EXIT_UNKNOWN)
+            return told(_once(sampler, options), EXIT_DONE)
         finally:
             sampler.close()
     from gpuclinic.store import runtime_state_folder

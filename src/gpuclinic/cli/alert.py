@@ -85,7 +85,7 @@ def _list(folder: Path, options: argparse.Namespace) -> int:
     if options.json:
         import msgspec
 
-        return told(msgspec.json.encode({"version": 1, "alerts": alerts}).decode() + "\n", EXIT_DONE, EXIT_UNKNOWN)
+        return told(msgspec.json.encode({"version": 1, "alerts": alerts}).decode() + "\n", EXIT_DONE)
     ago = now - book.saved_at if book.saved_at else None
     return told(alert_list(alerts, read_silences(folder, now), chosen_language(options), text_width(), ago), EXIT_DONE)
 
@@ -98,7 +98,7 @@ def _show(folder: Path, options: argparse.Namespace) -> int:
     if options.json:
         import msgspec
 
-        return told(msgspec.json.encode(alert).decode() + "\n", EXIT_DONE, EXIT_UNKNOWN)
+        return told(msgspec.json.encode(alert).decode() + "\n", EXIT_DONE)
     return told(alert_page(alert, chosen_language(options)), EXIT_DONE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import sys
@@ -45,13 +46,13 @@ def run_capture(options: argparse.Namespace) -> int:
         )  # fmt: skip
         captured = capture(host, wanted, progress=look, software=judge_software)
     path = _path(options.output, captured)
+    if path is not None and options.mapping:
+        _refuse_one_file(str(path), options.mapping)
     if path is None:
         try:
             left_out = write_capture(captured, sys.stdout.buffer, ending, wanted.most)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as problem:
+        except OSError as problem:  # a reader who went away, too: nobody has the capture
             leads_nowhere()
             raise CouldNotError(f"the archive could not be written: {problem.strerror or problem}") from None
     else:
@@ -87,7 +88,7 @@ def bytes_of(text: str) -> int:
 
 def _is_folder(output: str) -> bool:
     """A folder that exists, or one to be made: a name that ends in a slash or has no ending."""
-    return Path(output).is_dir() or output.endswith("/") or not (Path(output).suffix or Path(output).exists())
+    return os.path.isdir(output) or output.endswith("/") or not (Path(output).suffix or os.path.exists(output))  # noqa: PTH110, PTH112 - as below
 
 
 def _ending(output: str | None) -> str:
@@ -105,12 +106,24 @@ def _refuse_to_replace(options: argparse.Namespace) -> None:
     """Before anything is asked: an older capture, or the only list of what was replaced by what, is not lost by mistake."""
     output = options.output
     named = [output] if output and output != "-" and not _is_folder(output) else []
+    if output and options.mapping:
+        _refuse_one_file(output, options.mapping)
     for name in (*named, *([options.mapping] if options.mapping else [])):
-        path = Path(name)
-        if path.exists() and not path.is_file():
+        if os.path.exists(name) and not os.path.isfile(name):  # noqa: PTH110, PTH113 - pathlib fails in a folder that is closed to us
             raise UserError(f"{name}: not a file")
-        if path.exists() and not options.force:
+        if os.path.lexists(name) and not options.force:
             raise UserError(f"{name}: exists already; give another name, or --force to replace it")
+
+
+def _refuse_one_file(output: str, mapping: str) -> None:
+    """The archive to share and the list that undoes its anonymity must not be one file, by whatever ways they are named."""
+    same = os.path.realpath(output) == os.path.realpath(mapping)
+    with contextlib.suppress(OSError):
+        same = same or os.path.samestat(os.fstat(1) if output == "-" else os.stat(output), os.stat(mapping))  # noqa: PTH116 - as above
+    if same:
+        raise UserError(
+            f"--mapping {mapping}: that is the archive itself, and the list of names must not be shared with it"
+        )
 
 
 def _path(output: str | None, captured: Captured) -> Path | None:
@@ -140,11 +153,17 @@ def _archive(path: Path, options: argparse.Namespace) -> Iterator[BinaryIO]:
                 raise UserError(f"{path}: exists already; give another name, or --force to replace it")
         made = None
     except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror or problem}") from None
+        raise _unwritable(path, problem) from None
     finally:
         if made is not None:
             with contextlib.suppress(OSError):
                 made.rmdir()
+
+
+def _unwritable(path: Path, problem: OSError) -> UserError:
+    """A name that cannot be meant is a wrong command line; a place that takes nothing leaves nobody with a capture."""
+    wrong = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+    return (UserError if problem.errno in wrong else CouldNotError)(f"{path}: {problem.strerror or problem}")
 
 
 def _anonymiser(options: argparse.Namespace) -> Anonymiser | None:
@@ -164,7 +183,7 @@ def _write_mapping(path: Path, anonymiser: Anonymiser) -> None:
         with whole_file(path) as file:
             file.write(anonymiser.mapping_json().encode())
     except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror or problem}") from None
+        raise _unwritable(path, problem) from None
 
 
 def _say(captured: Captured, path: Path | None, left_out: list[dict[str, str]], lang: str) -> None:

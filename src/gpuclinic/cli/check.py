@@ -107,4 +107,4 @@ def _print_list(options: argparse.Namespace) -> int:
         text = list_json(LOOKS, load_checks(), chosen_language(options)) + "\n"
     else:
         text = list_text(LOOKS, load_checks(), chosen_language(options), text_width())
-    return told(text, 0, EXIT_UNKNOWN)
+    return told(text, 0)

@@ -122,7 +122,7 @@ def _knowledge(options: argparse.Namespace, lang: str) -> int:
         tables = [
             {"table": name, "rows": count, "updated": date, "sources": sources} for name, count, date, sources in rows
         ]
-        return told(as_text({**envelope("compat", lang), "knowledge": tables}) + "\n", 0, EXIT_UNKNOWN)
+        return told(as_text({**envelope("compat", lang), "knowledge": tables}) + "\n", 0)
     from gpuclinic.report.compat_text import knowledge_text
 
-    return told(knowledge_text(rows, lang, verbose=options.verbose), 0, EXIT_UNKNOWN)
+    return told(knowledge_text(rows, lang, verbose=options.verbose), 0)

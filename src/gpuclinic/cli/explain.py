@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, told
+from gpuclinic.cli.main import EXIT_DONE, chosen_language, told
 from gpuclinic.cli.screen import text_width, wants_colour
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def run_explain(options: argparse.Namespace) -> int:
     if options.json:
         from gpuclinic.report.explanation import explain_json
 
-        return told(explain_json(found, lang) + "\n", EXIT_DONE, EXIT_UNKNOWN)
+        return told(explain_json(found, lang) + "\n", EXIT_DONE)
     from gpuclinic.report.explanation import explain_text
 
-    return told(explain_text(found, lang, colour=wants_colour(options), width=text_width()), EXIT_DONE, EXIT_UNKNOWN)
+    return told(explain_text(found, lang, colour=wants_colour(options), width=text_width()), EXIT_DONE)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, given, told
+from gpuclinic.cli.main import EXIT_DONE, chosen_language, given, told
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
     files = _files(options.what, chosen_language(options))
     if options.into is None:
-        return told("".join(files.values()), EXIT_DONE, EXIT_UNKNOWN)
+        return told("".join(files.values()), EXIT_DONE)
     folder = Path(options.into)
     try:
         folder.mkdir(parents=True, exist_ok=True)

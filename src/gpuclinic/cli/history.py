@@ -70,7 +70,7 @@ def _index(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Asks, prints."""
-    from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, told
+    from gpuclinic.cli.main import EXIT_DONE, chosen_language, told
     from gpuclinic.watch.history_view import open_history
 
     if not options.what and not options.list:
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
             text = _plotted(history, options, lang)
     if text is None:
         return EXIT_DONE
-    return told(text, EXIT_DONE, EXIT_UNKNOWN)
+    return told(text, EXIT_DONE)
 
 
 def span(options: argparse.Namespace, usual: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from gpuclinic.cli._commands import BY_NAME, add_commands, parted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXIT_DONE, EXIT_UNKNOWN, EXIT_USAGE, EXIT_OURS, EXIT_INTERRUPTED = 0, 3, 64, 70, 130
+EXIT_DONE, EXIT_CRITICAL, EXIT_UNKNOWN, EXIT_USAGE, EXIT_OURS, EXIT_INTERRUPTED = 0, 2, 3, 64, 70, 130
 REPORT_TO = "https://github.com/gpuclinic/gpuclinic/issues"
 
 WHY_EXAMPLES = """\
@@ -375,10 +375,10 @@ def leads_nowhere() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def told(text: str, code: int, unwritten: int | None = None) -> int:
+def told(text: str, code: int) -> int:
     """Writes the answer, all of it, and returns its exit code.
 
-    unwritten: the code where it cannot be written for want of space or the like; by default the answer's own.
+    Where it cannot be written, for want of space or the like, nobody has an answer: unknown, unless it was critical, which is worse.
     A reader who went away is no fault, and the code stays what the answer is.
     """
     try:
@@ -389,7 +389,7 @@ def told(text: str, code: int, unwritten: int | None = None) -> int:
     except OSError as problem:
         leads_nowhere()
         complain(f"the answer could not be written: {problem.strerror or problem}")
-        return code if unwritten is None else unwritten
+        return EXIT_CRITICAL if code == EXIT_CRITICAL else EXIT_UNKNOWN
     return code
 
 
@@ -464,4 +464,4 @@ def main(arguments: list[str]) -> int:
         return BY_NAME[options.command].run(options)
     from gpuclinic.cli.completion import script
 
-    return told(script(options.shell), EXIT_DONE, EXIT_UNKNOWN)
+    return told(script(options.shell), EXIT_DONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, given, told
+from gpuclinic.cli.main import EXIT_DONE, chosen_language, given, told
 from gpuclinic.knowledge.tickets import VENDORS
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
             options.gpu,
             options.since,
         )
-    return told(ticket_markdown(ticket, lang), EXIT_DONE, EXIT_UNKNOWN)
+    return told(ticket_markdown(ticket, lang), EXIT_DONE)
 
 
 def _of_hardware(findings: list[Finding]) -> list[Finding]:

@@ -128,4 +128,4 @@ def _once(options: argparse.Namespace, choices: Choices) -> int:
 
     asked = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     width = max(60, min(240, shutil.get_terminal_size((_ONCE_WIDTH, 24)).columns)) if asked else _ONCE_WIDTH
-    return told(once_text(view, choices, width), code, EXIT_UNKNOWN)
+    return told(once_text(view, choices, width), code)

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Asks, prints."""
     from gpuclinic.cli.history import span
-    from gpuclinic.cli.main import EXIT_DONE, EXIT_UNKNOWN, chosen_language, told
+    from gpuclinic.cli.main import EXIT_DONE, chosen_language, told
     from gpuclinic.cli.screen import text_width, wants_colour
     from gpuclinic.watch.history_view import open_history
     from gpuclinic.watch.usage import usage
@@ -68,4 +68,4 @@ def run(options: argparse.Namespace) -> int:
         from gpuclinic.report.usage_table import usage_text
 
         text = usage_text(found, lang, colour=wants_colour(options), width=text_width())
-    return told(text, EXIT_DONE, EXIT_UNKNOWN)
+    return told(text, EXIT_DONE)

@@ -67,7 +67,7 @@ def run_why(options: argparse.Namespace) -> int:
     if piped and answer.outcome == "nothing_read":
         complain("standard input was empty; gpuclinic why --live examines this machine")
     code = EXIT_UNKNOWN if answer.outcome == "nothing_read" else EXIT_DONE
-    return told(_in_form(answer, options), code, EXIT_UNKNOWN)
+    return told(_in_form(answer, options), code)
 
 
 def _is_piped() -> bool:
