@@ -69,7 +69,7 @@ def driver_server(folder: Path, version: str = "580.95.05", kernel: str = "6.8.0
         )
         made.mode(f"/dev/nvidia{minor}", major=195, minor=minor).put(f"/dev/nvidia{minor}")
     made.mode("/dev/nvidiactl", major=195, minor=255).put("/dev/nvidiactl")
-    made.mode("/dev/nvidia-uvm", major=508, minor=0).put("/dev/nvidia-uvm")
+    made.mode("/dev/nvidia-uvm", major=508, minor=0).put("/dev/nvidia-uvm").put("/dev/null")
     made.mode("/usr/bin/nvidia-modprobe", kind="file", mode="4755")
     made.put("/proc/devices", "Character devices:\n195 nvidia\n508 nvidia-uvm\n\nBlock devices:\n259 blkext\n")
     made.put("/proc/sys/kernel/osrelease", f"{kernel}\n").put("/proc/uptime", "900000.0 1.0\n")

@@ -106,8 +106,8 @@ FAULTS: list[tuple[str, Callable[[Made], object], dict[str, str]]] = [
         {"driver.module.blacklisted": "critical"},
     ),
     ("unsigned", lambda m: secure(unload(m)), {"driver.secure_boot.unsigned": "critical"}),
-    ("another kernel runs", lambda m: unload(m).put("/proc/sys/kernel/osrelease", "6.8.0-44-generic\n"), {"driver.module.other_kernel": "critical"}),
-    ("next kernel", lambda m: m.put(f"/boot/vmlinuz-{NEXT}"), {"driver.module.next_kernel": "warning"}),
+    ("another kernel runs", lambda m: unload(m).put("/proc/sys/kernel/osrelease", "6.8.0-44-generic\n").put("/lib/modules/6.8.0-44-generic/modules.dep"), {"driver.module.other_kernel": "critical"}),
+    ("next kernel", lambda m: m.put(f"/boot/vmlinuz-{NEXT}").put(f"/lib/modules/{NEXT}/modules.dep"), {"driver.module.next_kernel": "warning"}),
     (
         "library upgraded", lambda m: m.link("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "libnvidia-ml.so.580.126.09"),
         {"driver.library.mismatch": "warning"},

@@ -539,6 +539,7 @@ def slurm(
     machine: Machine, *, gpus: int = 2, gres: str = "gpu:a100:2", slurmd: bool = True, files: str = "/dev/nvidia[0-1]"
 ) -> None:
     machine.gpus(gpus)
+    machine.facts.append(Fact("gpu_count", "pci", {"value": gpus, "tool": "pci"}, {}, "pci"))
     machine.put("proc/sys/kernel/hostname", "gpu07.example\n")
     machine.put(
         "etc/slurm/slurm.conf",

@@ -164,9 +164,14 @@ def constrains_devices(text: str | None) -> bool:
 
 
 def slurm_fields(
-    config: NodeConfig, files: GresFiles | None, present: list[str] | None, real: int, *, constrained: bool | None
+    config: NodeConfig,
+    files: GresFiles | None,
+    present: list[str] | None,
+    real: int | None,
+    *,
+    constrained: bool | None,
 ) -> dict[str, Scalar]:
-    """Fields of `slurm_node`. present: device nodes that exist, None where unknown; real: GPUs that this machine has."""
+    """Fields of `slurm_node`. present: device nodes that exist, None where unknown; real: GPUs that this machine has, likewise."""
     absent = [f for f in files.files if f not in present] if files and present is not None else []
     return {
         "configured_gpus": config.gpus,

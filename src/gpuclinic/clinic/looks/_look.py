@@ -79,6 +79,11 @@ def is_absent(answer: Answer) -> bool:
     return not answer.ok and (answer.code in (2, 20) or (answer.why or "").endswith("is not installed"))
 
 
+def in_sight(host: Asked, *folders: str) -> bool:
+    """That something is missing below these folders says something: a snapshot made by hand tells it only of folders that it holds."""
+    return host.live or any(host.listing(folder).ok for folder in folders)
+
+
 def first_line(host: Asked, path: str) -> str | None:
     """The first line of a small file; None where it cannot be read."""
     answer = host.file(path, 4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, is_absent
+from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, in_sight, is_absent
 from gpuclinic.model import Gap
 from gpuclinic.recognise.container_config import (
     cdi_fields,
@@ -30,6 +30,7 @@ _PROGRAMS = (
     "nvidia-ctk",
     "nvidia-cdi-hook",
 )
+_UDEV = ("/lib", "/usr/lib", "/etc")
 _BINS = (
     "/usr/bin",
     "/usr/local/bin",
@@ -104,14 +105,20 @@ def _runtimes(host: Asked, seen: Seen) -> set[str]:
     found: set[str] = set()
     unified = host.file("/sys/fs/cgroup/cgroup.controllers", 4096)
     links = _links_made(host)
-    common: dict[str, Scalar] = {"cgroup_v2": unified.ok, "char_links": links}
+    common: dict[str, Scalar] = {
+        "cgroup_v2": unified.ok if in_sight(host, "/sys/fs/cgroup") else None,
+        "char_links": links
+        or (False if in_sight(host, "/dev/char", *(f"{place}/udev/rules.d" for place in _UDEV)) else None),
+    }
     daemon = host.file("/etc/docker/daemon.json", 1 << 18)
     if daemon.ok or any(host.stat(path).ok for path in _DOCKER):
         found.add("docker")
         fields, broken = docker_fields(daemon.text if daemon.ok else None)
         if not daemon.ok and not is_absent(daemon):
             seen.gaps.append(Gap(LOOK, f"/etc/docker/daemon.json: {daemon.why}"))
-        running = host.stat("/run/docker.sock").ok or host.stat("/var/run/docker.sock").ok
+        running = (
+            host.stat("/run/docker.sock").ok or host.stat("/var/run/docker.sock").ok or (False if host.live else None)
+        )  # archives hold no sockets
         shown = {**common, "name": "docker", "running": running, "configured": daemon.ok, "problem": broken, **fields}
         seen.fact("container_runtime", "docker", shown, "/etc/docker/daemon.json")
     for name, patterns in (("containerd", _CONTAINERD), ("crio", _CRIO)):
@@ -140,11 +147,7 @@ def _links_made(host: Asked) -> bool:
     """Links from /dev/char to NVIDIA's devices are there, or a udev rule makes them at each boot."""
     if host.links("/dev/char/195:*"):
         return True
-    rules = [
-        a
-        for folder in ("/lib", "/usr/lib", "/etc")
-        for a in host.files(f"{folder}/udev/rules.d/*nvidia*", 65536).values()
-    ]
+    rules = [a for folder in _UDEV for a in host.files(f"{folder}/udev/rules.d/*nvidia*", 65536).values()]
     return any("dev-char" in a.text or "/dev/char/" in a.text for a in rules if a.ok)
 
 

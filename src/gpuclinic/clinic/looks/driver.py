@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, is_absent, tells_time
+from gpuclinic.clinic.looks._look import Seen, Wanted, first_line, in_sight, is_absent, tells_time
 from gpuclinic.knowledge.drivers import architecture_of, branch_of
 from gpuclinic.model import Document, Gap, digits
 from gpuclinic.recognise.parsers.modules import parse_driver_version, parse_modinfo
@@ -112,7 +112,8 @@ def _modules(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
             return
         path = "/sys/module"
         names = {name: name for name in listing.lines()}
-    state["modules_known"] = True
+    whole = host.live or path != "/sys/module"  # of that folder people take what they think of
+    state["modules_known"] = whole or None
     for name, line in names.items():
         if _OURS.match(name):
             parts = line.split()
@@ -122,10 +123,12 @@ def _modules(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
                 "module", name, {"name": name, "loaded": True, "uses": uses, "used_by": users}, path, **{"": line[:300]}
             )
     for name in ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem"):
-        state[name.removeprefix("nvidia_") if name != "nvidia" else "loaded"] = name in names
-    state["peermem"] = "nvidia_peermem" in names or "nv_peer_mem" in names
+        state[name.removeprefix("nvidia_") if name != "nvidia" else "loaded"] = name in names or (
+            False if whole else None
+        )
+    state["peermem"] = "nvidia_peermem" in names or "nv_peer_mem" in names or (False if whole else None)
     state["rival"] = ", ".join(r for r in RIVALS if r in names) or None
-    if "nvidia" not in names:
+    if "nvidia" not in names and whole:
         seen.fact("module", "nvidia", {"name": "nvidia", "loaded": False}, path, **{"": "no module nvidia"})
 
 
@@ -232,6 +235,8 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
         return
     majors = _majors(host)
     names = [name for name in listing.lines() if _NODE.match(name)][:300]
+    if not host.live and not names and "null" not in listing.lines():
+        return  # kmsg and the like were taken along; of nodes nothing is told
     for name in names:
         path = f"/dev/{name}"
         answer = host.stat(path)
@@ -264,7 +269,8 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
     state["nodes_missing"] = ", ".join(missing) or None
     helper = host.stat("/usr/bin/nvidia-modprobe")
     mode = str(helper.json().get("mode") or "0")
-    state["modprobe_helper"] = helper.ok and bool(re.fullmatch(r"[0-7]{1,6}", mode)) and bool(int(mode, 8) & 0o4000)
+    if helper.ok or in_sight(host, "/usr/bin"):
+        state["modprobe_helper"] = helper.ok and bool(re.fullmatch(r"[0-7]{1,6}", mode)) and bool(int(mode, 8) & 0o4000)
 
 
 def _majors(host: Asked) -> dict[str, int]:
@@ -288,7 +294,7 @@ def _on_disk(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
         state["disk_signed"] = "signer" in fact.fields
         state["on_disk"] = True
     version = state.get("version")
-    if version and re.fullmatch(r"[\d.]+", str(version)):
+    if version and re.fullmatch(r"[\d.]+", str(version)) and in_sight(host, "/lib/firmware"):
         files = [
             n
             for folder in ("/lib/firmware", "/lib/firmware/updates")

@@ -84,7 +84,10 @@ def look_at_names(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001
     seen = Seen()
     texts = Texts(host, seen, "network.names")
     name = texts.one("/proc/sys/kernel/hostname", 4096) or texts.one("/etc/hostname", 4096) or ""
-    hosts, resolv = texts.one("/etc/hosts") or "", texts.one("/etc/resolv.conf")
+    found, resolv = texts.one("/etc/hosts"), texts.one("/etc/resolv.conf")
+    if found is None and not host.live:
+        return seen  # the file is on every machine: it was not taken along
+    hosts = found or ""
     addresses = network_state.local_addresses(texts.one("/proc/net/fib_trie", 4 << 20) or "")
     seen.facts += network_state.own_name(name, hosts, resolv, texts.one("/etc/nsswitch.conf") or "", addresses)
     return seen

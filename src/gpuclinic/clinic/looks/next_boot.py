@@ -6,7 +6,7 @@ import fnmatch
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, is_absent
+from gpuclinic.clinic.looks._look import Seen, Wanted, in_sight, is_absent
 from gpuclinic.knowledge.drivers import bad_pair
 from gpuclinic.model import Document, Gap, Where
 from gpuclinic.recognise.kernel_modules import (
@@ -61,6 +61,8 @@ def look_at_next_boot(host: Asked, wanted: Wanted) -> Seen:
     choice = _chosen(host, known, entries)
     files = _module_files(host, seen)
     built = _dkms(host, seen, files)
+    if running and in_sight(host, f"/lib/modules/{running}"):
+        seen.fact("modules_folder", running, {"kernel": running}, f"/lib/modules/{running}")
     if choice is None:
         return seen
     fields: dict[str, Scalar] = {
@@ -68,9 +70,10 @@ def look_at_next_boot(host: Asked, wanted: Wanted) -> Seen:
         "how": choice.how,
         "running": running or None,
         "differs": bool(running) and choice.kernel != running,
-        "nvidia": choice.kernel in files,
+        "nvidia": choice.kernel in files if in_sight(host, f"/lib/modules/{choice.kernel}") else None,
         "running_nvidia": running in files if running else None,
-        "headers": host.stat(f"/lib/modules/{choice.kernel}/build").ok,
+        "headers": host.stat(f"/lib/modules/{choice.kernel}/build").ok
+        or (False if in_sight(host, f"/lib/modules/{choice.kernel}") else None),
         "dkms_failed": built[choice.kernel].text if choice.kernel in built else None,
         "library": state.get("library_version"),
     }

@@ -27,7 +27,10 @@ def look_at_schedulers(host: Asked, wanted: Wanted) -> Seen:
     """Facts `slurm_node`, `device_plugin`, `mps`, `persistence_daemon`; `node` from scontrol."""
     seen = Seen()
     gpus = max(sum(f.fields.get("is_gpu") is True for f in wanted.of("pci_device")), len(wanted.of("gpu")))
-    _slurm(host, wanted, seen, gpus)
+    counted = any(f.fields.get("tool") == "pci" for f in wanted.of("gpu_count")) or any(
+        f.fields.get("reason") == "ok" for f in wanted.of("nvml")
+    )
+    _slurm(host, wanted, seen, gpus if counted else None)
     if gpus:
         _kubelet(host, wanted, seen, gpus)
         _mps(host, wanted, seen)
@@ -46,7 +49,8 @@ def _runs(wanted: Wanted, name: str) -> bool | None:
 # ---- Slurm
 
 
-def _slurm(host: Asked, wanted: Wanted, seen: Seen, gpus: int) -> None:
+def _slurm(host: Asked, wanted: Wanted, seen: Seen, gpus: int | None) -> None:
+    """gpus: how many are here; None where nothing counted them."""
     folder, conf = next(((f, a) for f in _SLURM if (a := host.file(f"{f}/slurm.conf", 8 << 20)).ok), (None, None))
     if folder is None or conf is None:
         return
