@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 MOST_ENTRIES = 4000
 """Entries of one folder that are looked at; data sets have millions of files in one."""
@@ -24,6 +27,38 @@ SKIPPED = [
 ]
 """Folders that hold no projects of people, or too much."""
 _MOST_TOLD = 50
+
+
+def tree(
+    start: str, failed: Callable[[OSError], object]
+) -> Iterator[tuple[str, list[os.DirEntry[str]], list[os.DirEntry[str]]]]:
+    """Each folder from `start` on with its folders and its other entries, links among these.
+
+    What the caller sorts or takes out of the folders counts. As os.walk, but as deep as paths reach, with one open descriptor.
+    failed: told of folders that cannot be read.
+    """
+    waiting = [start]
+    while waiting:
+        place = waiting.pop()
+        try:
+            with os.scandir(place) as entries:
+                every = list(entries)
+        except OSError as problem:
+            failed(problem)
+            continue
+        folders: list[os.DirEntry[str]] = []
+        others: list[os.DirEntry[str]] = []
+        for entry in every:
+            (folders if _is_folder(entry) else others).append(entry)
+        yield place, folders, others
+        waiting += [folder.path for folder in reversed(folders)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
 
 
 def walk(

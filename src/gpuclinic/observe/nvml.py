@@ -436,8 +436,11 @@ def _collect(ledger: Ledger) -> None:
 
 
 def _has_one_thread() -> bool:
-    """A copy of this process is whole: no other thread holds a lock in it."""
-    return threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
+    """A copy of this process is whole: no other thread holds a lock in it. Where /proc does not tell, there may be one."""
+    try:
+        return threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
 
 
 def _start_child(order: Order) -> _Child:

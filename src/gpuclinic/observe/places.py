@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gpuclinic.model import NotRead, UserError
+from gpuclinic.observe._walk import tree
 from gpuclinic.observe.archives import buffered, nested, shown_name
 from gpuclinic.observe.host import Item
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_FILES = 50_000
+_LONGEST_NAME = 300
+"""Characters of a folder's name that could not be entered; of longer ones the end is all the same."""
 _ELF = b"\x7fELF"
 _SKIPPED = frozenset({".git", "__pycache__"})
 _DIGITS = re.compile(r"(\d+)")
@@ -70,33 +73,35 @@ class Places:
 
 def _folder(path: Path, seen: set[tuple[int, int]]) -> Iterator[Item | NotRead]:
     root = path.resolve()
+    top = str(path)
     failed: list[OSError] = []
     count = 0
-    for folder, folders, files in os.walk(path, onerror=failed.append):
-        folders.sort(key=natural)
-        for name in [name for name in folders if name in _SKIPPED]:
-            folders.remove(name)
-            yield NotRead(shown_name(str((Path(folder) / name).relative_to(path))), "a folder of tools, not of logs")
-        for name in sorted(files, key=natural):
+
+    def shown(place: str) -> str:
+        return shown_name(os.path.relpath(place, top) if place != top else place)
+
+    for _, folders, others in tree(top, failed.append):
+        folders.sort(key=lambda entry: natural(entry.name))
+        for entry in [entry for entry in folders if entry.name in _SKIPPED]:
+            folders.remove(entry)
+            yield NotRead(shown(entry.path), "a folder of tools, not of logs")
+        others.sort(key=lambda entry: natural(entry.name))
+        for entry in others:
+            if entry.is_symlink() and Path(entry.path).is_dir():
+                yield NotRead(shown(entry.path), "a link to a folder")
+                continue
             count += 1
             if count > MOST_FILES:
-                yield NotRead(shown_name(str(path)), f"more than {MOST_FILES} files; the rest was left out")
+                yield NotRead(shown_name(top), f"more than {MOST_FILES} files; the rest was left out")
                 return
-            full = Path(folder) / name
-            shown = shown_name(str(full.relative_to(path)))
-            if full.is_symlink():
-                reason = _bad_link(full, root)
-                if reason is not None:
-                    yield NotRead(shown, reason)
-                    continue
-            yield from _file(full, shown, seen)
-        for name in folders:
-            if (Path(folder) / name).is_symlink():
-                yield NotRead(shown_name(str((Path(folder) / name).relative_to(path))), "a link to a folder")
+            reason = _bad_link(Path(entry.path), root) if entry.is_symlink() else None
+            if reason is not None:
+                yield NotRead(shown(entry.path), reason)
+            else:
+                yield from _file(Path(entry.path), shown(entry.path), seen)
     for problem in failed:
-        place = Path(os.fsdecode(problem.filename)) if problem.filename else path
-        shown = str(place.relative_to(path)) if place.is_relative_to(path) else str(place)
-        yield NotRead(shown_name(shown), _why(problem))
+        name = shown(os.fsdecode(problem.filename)) if problem.filename else shown_name(top)
+        yield NotRead(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...", _why(problem))
 
 
 def _bad_link(full: Path, root: Path) -> str | None:

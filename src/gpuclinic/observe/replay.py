@@ -15,7 +15,8 @@ from gpuclinic.observe.asking import LATEST, MOST_BYTES, Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from tempfile import TemporaryDirectory
+
+    from gpuclinic.observe._private import PrivateFolder
 
 ANSWERS = "answers.jsonl"
 NOT_ASKED = "not asked when this was captured"
@@ -32,9 +33,7 @@ class Replay:
     is answered from the other answers where they tell, else by "not asked when this was captured", which is no "there is none".
     """
 
-    def __init__(
-        self, folder: Path, label: str, about: dict[str, Any], temporary: TemporaryDirectory[str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, label: str, about: dict[str, Any], temporary: PrivateFolder | None = None) -> None:
         self.label = label
         self.live = False
         """A running server was recorded: looks treat what it did not have as they did there."""

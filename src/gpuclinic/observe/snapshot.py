@@ -16,13 +16,14 @@ import msgspec
 from gpuclinic.model import CouldNotError, UserError
 from gpuclinic.observe._dated import taken_at
 from gpuclinic.observe._file_child import read_regular, stat_of
-from gpuclinic.observe._walk import SKIPPED, walk
+from gpuclinic.observe._walk import SKIPPED, tree, walk
 from gpuclinic.observe.asking import LATEST, MOST_BYTES, Answer, slug
 from gpuclinic.observe.replay import ANSWERS, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from tempfile import TemporaryDirectory
+
+    from gpuclinic.observe._private import PrivateFolder
 
 _MOST_FILES = 50_000
 _MOST_STEPS = 4000
@@ -48,7 +49,7 @@ class Snapshot:
         self,
         folder: Path,
         label: str | None = None,
-        temporary: TemporaryDirectory[str] | None = None,
+        temporary: PrivateFolder | None = None,
         damage: str | None = None,
     ) -> None:
         """damage: why only a part of what it was made from could be had."""
@@ -288,12 +289,12 @@ class Snapshot:
                 start = Path(self._inside("/var/log")) if top.startswith("root/") else self._folder / top
             except OSError:
                 continue  # who asks for a log by its name is told why
-            for folder, folders, names in os.walk(start) if not start.is_symlink() else ():
-                folders.sort()
-                for name in sorted(names)[:_MOST_FILES]:
-                    path = Path(folder) / name
-                    if str(path) not in self._given:
-                        yield str(path.relative_to(self._folder))
+            above = len(str(self._folder)) + 1
+            for _, folders, others in tree(str(start), lambda _: None) if not start.is_symlink() else ():
+                folders.sort(key=lambda entry: entry.name)
+                for path in sorted(entry.path for entry in others)[:_MOST_FILES]:
+                    if path not in self._given:
+                        yield path[above:]
 
     def close(self) -> None:
         """Removes what was unpacked for it."""
@@ -330,7 +331,7 @@ def open_snapshot(path: Path, progress: Callable[[str], None] | None = None) -> 
 def _opened(
     path: Path,
     label: str,
-    temporary: TemporaryDirectory[str] | None,
+    temporary: PrivateFolder | None,
     refused: list[str] | None = None,
     damage: str | None = None,
 ) -> Snapshot | Replay:

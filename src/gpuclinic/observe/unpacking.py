@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gpuclinic.model import CouldNotError, UserError
+from gpuclinic.observe._private import PrivateFolder
 from gpuclinic.observe.archives import (
     DAMAGE,
     LARGEST_RATIO,
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 MOST_UNPACKED = 1 << 30
 MOST_FILES = 50_000
 _LONGEST_LINK = 4096
+_DEEPEST = 100
+"""Folders above a file; no server has so many."""
+_OF_THE_NAME = frozenset(
+    (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL, errno.EILSEQ)
+)
+"""What is wrong with one member; everything else is wrong with the place it is unpacked to."""
 
 
 class _Taker:
@@ -63,19 +70,29 @@ class _Taker:
     def file(self, name: str, stream: BinaryIO) -> None:
         """A regular file."""
         place = self._folder / name
+        if name.count("/") > _DEEPEST:
+            self.refused.append(f"{name[:200]}: deeper than {_DEEPEST} folders")
+            return
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as problem:
+            if problem.errno not in _OF_THE_NAME:
+                raise CouldNotError(f"cannot be unpacked to {self._folder}: {problem.strerror or problem}") from None
             self.refused.append(f"{name}: {problem.strerror or problem}")
             return
         self.half = name
-        with os.fdopen(handle, "wb") as out:
+        with os.fdopen(handle, "wb", 0) as out:
             while piece := stream.read(1 << 18):
                 self.left -= len(piece)
                 if self.left < 0:
                     raise UserError(f"unpacks to more than {MOST_UNPACKED >> 20} MiB: refused as a snapshot")
-                out.write(piece)
+                try:
+                    out.write(piece)
+                except OSError as problem:
+                    raise CouldNotError(
+                        f"cannot be unpacked to {self._folder}: {problem.strerror or problem}"
+                    ) from None
         self.half = None
 
     def drop_half(self, name: str) -> None:
@@ -108,16 +125,14 @@ class _Taker:
             made.add(name)
 
 
-def unpacked(
-    path: Path, progress: Callable[[str], None] | None = None
-) -> tuple[tempfile.TemporaryDirectory[str], list[str], str | None]:
+def unpacked(path: Path, progress: Callable[[str], None] | None = None) -> tuple[PrivateFolder, list[str], str | None]:
     """A private folder with what the archive holds; what of it was refused and why; where it is damaged or cut short, by what.
 
     Of a file that the damage met its beginning is there, but for the list of answers: half of it would hide the files that it does not name.
 
     UserError: no archive, or a bomb.
     """
-    folder = tempfile.TemporaryDirectory(prefix="gpuclinic-")
+    folder = PrivateFolder()
     taker = _Taker(Path(folder.name), progress)
     try:
         with path.open("rb") as file:
