@@ -16,6 +16,8 @@ class Progress:
         self._after = after
         self._last = 0.0
         self._shown = False
+        self._path = ""
+        self._files = 0
 
     @classmethod
     def where_seen(cls, after: float = 0.5) -> Progress | None:
@@ -37,8 +39,11 @@ class Progress:
         self.show(what)
 
     def read(self, path: str, offset: int) -> None:
-        """Says how far a file has been read, in bytes."""
-        self.show(f"{path[-50:]}: {offset / 1e6:.0f} MB")
+        """Says which file is read, how many there were, and how far it has been read, in bytes."""
+        if path != self._path:
+            self._path = path
+            self._files += 1
+        self.show(f"{self._files} files: {path[-40:]}" + (f", {offset / 1e6:.0f} MB" if offset >= 1e6 else ""))
 
     def clear(self) -> None:
         """Takes the line away again."""

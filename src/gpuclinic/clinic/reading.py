@@ -94,6 +94,8 @@ class Reader:
             if isinstance(item, NotRead):
                 self.not_read.append(item)
                 continue
+            if self._progress is not None:
+                self._progress(item.path, 0)
             try:
                 self._item(item)
             except (OSError, EOFError, ValueError) as problem:
@@ -161,8 +163,6 @@ class Reader:
         self._keep(path, maker, self._scanner.skipped, plain[: 1 << 16])
         lines = plain.count("\n") + (not plain.endswith("\n"))
         self.read.append(ReadItem(path, kind, size, lines))
-        if self._progress is not None:
-            self._progress(path, size)
 
     def _streamed(self, item: Item, head: bytes, stream: BinaryIO) -> None:
         encoding = encoding_of(head[: 1 << 16])

@@ -136,11 +136,15 @@ def binary_reason(head: bytes) -> str | None:
     return "not text" if looks_binary(head) else None
 
 
+_NOT_IN_TEXT = bytes(b for b in range(32) if not 9 <= b <= 13 and b != 27)
+"""Control characters but those that move the cursor, and escape."""
+
+
 def looks_binary(head: bytes) -> bool:
     """The bytes are no text in any encoding we read."""
     if not head or encoding_of(head).startswith(("utf-16", "utf-32")):
         return False
-    controls = sum(b < 9 or 13 < b < 27 or 27 < b < 32 for b in head)
+    controls = len(head) - len(head.translate(None, _NOT_IN_TEXT))
     nuls = head.count(0)
     if nuls == len(head):
         return True

@@ -67,6 +67,7 @@ class StreamScanner:
         part: Callable[[], Engine] | None = None,
     ) -> None:
         self._engine = engine
+        self._named: list[tuple[int, ...]] = [needle.signatures for needle in engine.needles]
         self._confirmer = confirmer
         self._quietable = quietable
         self._part = part
@@ -79,7 +80,7 @@ class StreamScanner:
         self._confirmed: dict[int, int] = {}
         self._misses: dict[int, int] = {}
         self._places: dict[int, list[int]] = {}
-        self._loud: list[tuple[int, ...]] = [needle.signatures for needle in self._engine.needles]
+        self._loud = self._named.copy()
         self._habits = Habits(self._confirmer)
         self.quiet: set[int] = set()
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ENTRIES: tuple[Entry, ...] = GPU + HOST + CLUSTER + PERF + TEXTS
 _HEAD = 4096
 _MARKS = [(number, mark) for number, entry in enumerate(ENTRIES) for mark in entry.marks]
+_LONG, _NEAR = 1 << 16, 1 << 13
+"""Bytes of a window of lines up to which it is searched whole; of longer ones its beginning, and so much on either side of each place."""
 _TRIES = 40
 _STEP = 1 << 20
 _OVERLAP = 4096
@@ -65,13 +67,20 @@ def _shows(number: int, text: str, data: bytes, places: list[int]) -> bool:
     pattern = _mark(mark)
     if entry.whole or "\\A" in mark or "\\Z" in mark or len(text) < _HEAD:
         return pattern.search(text[:_HEAD] if entry.whole else text) is not None
+    windows: dict[tuple[int, int], None] = {}
     for place in places:
         start = data.rfind(b"\n", 0, max(0, place - 1))
         start = data.rfind(b"\n", 0, start) + 1 if start > 0 else 0
         stop = place
         for _ in range(3):
             stop = data.find(b"\n", stop) + 1 or len(data)
-        if pattern.search(data[start:stop].decode("utf-8", "replace")):
+        windows[start, min(stop, start + _LONG)] = None
+        if stop - start > _LONG:
+            windows[max(start, place - _NEAR), min(stop, place + _NEAR)] = None
+    for start, stop in windows:
+        inside = start > 0 and data[start - 1 : start] != b"\n"
+        piece = data[start:stop].decode("utf-8", "replace")
+        if pattern.search("\0" + piece if inside else piece):
             return True
     return len(places) == _TRIES and pattern.search(text) is not None
 
