@@ -57,6 +57,39 @@ def test_what_is_replaced(secret: str, around: str) -> None:
     assert hidden.lower() not in anonymiser().text(text).lower()
 
 
+@pytest.mark.parametrize(
+    ("learnt", "told"),
+    [
+        ("\tNode GUID: 0x946dae03005e1a2c\n\tSystem image GUID: 0x946dae03005e1a2c\n\t\tPort GUID: 0x946dae03005e1a2c\n", ["946dae03005e1a2c", "946DAE03005E1A2C"]),
+        ("mlx5_core 0000:12:00.0: GUID 0xb8cef6030012a4bc\n", ["b8cef6030012a4bc", "0xb8cef6030012a4bc", "b8ce:f603:0012:a4bc"]),
+        ("switchguid=0x7cfe9003009ce5b0(7cfe9003009ce5b0)\n", ['"S-7cfe9003009ce5b0"', "7CFE:9003:009C:E5B0"]),
+        ("eui64   : 0025385191b00a12\n", ["nvme-eui.0025385191b00a12", "eui.0025385191b00a12", "00 25 38 51 91 b0 0a 12"]),
+        ("nguid   : 36344630524019370025385300000001\n", ["36344630524019370025385300000001", "36344630-5240-1937-0025-385300000001"]),
+        ("wwn-0x5000c500a1b2c3d4 -> ../../sda\n", ["0x5000c500a1b2c3d4", "WWN: 5000c500a1b2c3d4", "LU WWN Device Id: 5 000c50 0a1b2c3d4"]),
+        ("scsi-naa.6000c29a1b2c3d4e5f60718293a4b5c6\n", ["naa.6000c29a1b2c3d4e5f60718293a4b5c6"]),
+        ("", ["00:1a:2b:ff:fe:3c:4d:5e", "ClusterUUID : 5a6b1c2d-1234-5678-9abc-def012345678"]),
+    ],
+)  # fmt: skip
+def test_identifiers_of_ports_and_disks(learnt: str, told: list[str]) -> None:
+    made = Anonymiser(b"a key")
+    made.learn("commands/x.txt", learnt)
+    news = set()
+    for text in [learnt, *told]:
+        new = made.text(text)
+        digits = re.sub(r"[\W_]", "", text.lower().rpartition("wwn")[2])[-16:]
+        assert not digits or digits not in re.sub(r"[\W_]", "", new.lower())
+        news.add(re.sub(r"[\W_]", "", new.lower())[-16:])
+    if learnt.startswith(("mlx5", "eui", "nguid")):
+        assert len(news) == 1  # the same everywhere
+
+
+@pytest.mark.parametrize("text", ["0xffff888103a4c000 R09: 0x0000000000000000", "Capability mask: 0xa651e848", "Code: 83 7d e8 00 74 2f 48 8b 55 e8", "GUID: 0x0000000000000000", "uid 1004 gid=1004(users)", "grid 0x946dae03005e1a2c"])  # fmt: skip
+def test_numbers_that_identify_nothing_stay(text: str) -> None:
+    made = Anonymiser(b"a key")
+    made.learn("commands/dmesg.txt", text)
+    assert made.text(text) == text
+
+
 def test_the_same_is_replaced_by_the_same_and_another_key_by_another() -> None:
     first, again, other = anonymiser(), anonymiser(), anonymiser(b"another")
     text = "dgx-h100-03:4123:4200 [3] NCCL INFO dgx-h100-03-ib0 /home/alice/x alice 10.1.2.3 10.1.2.4"

@@ -17,6 +17,30 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.knowledge import DATA
+from gpuclinic.recognise.name_shapes import (
+    AFTER_HOST,
+    BEFORE_HOST,
+    ESCAPED,
+    GUID,
+    HOST_LIST,
+    HOST_LISTS,
+    HOSTS,
+    HOSTS_LINE,
+    LIKE_A_DEVICE,
+    MOST_LISTED,
+    MOST_PLACES,
+    NAME,
+    PODS,
+    SEARCHED,
+    SERIALS,
+    SHAPES,
+    SPLIT,
+    TOKEN,
+    URL,
+    URL_WORD,
+    USER_COLUMN,
+    USERS,
+)
 from gpuclinic.recognise.slurm_node import expanded
 
 if TYPE_CHECKING:
@@ -30,91 +54,6 @@ def plain_words(kind: str) -> frozenset[str]:
     """Words that are no names (tables/plain_words.tsv): of the kind "name", "folder", "unit" or "id"."""
     rows = (DATA / "tables" / "plain_words.tsv").read_text(encoding="utf-8").splitlines()[1:]
     return frozenset(row.split("\t")[1] for row in rows if row.startswith(kind + "\t"))
-
-
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
-
-_LIKE_A_DEVICE = re.compile(r"(?i)(?:gpu|nic|cpu|node|rank|numa|eth|ib|nvme|cuda)(\d{1,3})")
-"""Hosts called as tools call devices: gpu3 stands only where a host stands, gpu03 is not GPU03."""
-_FQDN = rf"({_NAME}(?:\.[\w.-]{{1,120}})?)"
-_STAMP = r"(?:[A-Z][a-z]{2} +\d{1,2} [\d:.]{8,15}|20\d\d-\d\d-\d\d[T ][\d:.,+-]{8,21}Z?)"
-_HOSTS: tuple[re.Pattern[str], ...] = (
-    re.compile(rf"(?m)^(?:<\d+>)?{_STAMP} {_FQDN} [\w./@()-]{{1,60}}(?:\[\d+\])?:"),
-    re.compile(rf"(?m)^Linux {_FQDN} \d+\.\d+"),
-    re.compile(rf"(?<![\w./-]){_FQDN}:\d{{1,8}}:\d{{1,8}} \[-?\d{{1,3}}\]"),
-    re.compile(rf"(?m)^{_FQDN}:/(?!/)\S* "),
-    re.compile(
-        rf"\b(?:NodeName|NodeHostName|NodeAddr|BatchHost|HOSTNAME|SLURMD_NODENAME|MASTER_ADDR|SlurmctldHost|SlurmctldAddr|ControlMachine|BackupController|"
-        rf"AccountingStorage(?:Backup)?Host|Dbd(?:Backup)?Host|StorageHost|JobCompHost)=\"?{_FQDN}(?![\w.\[-])"
-    ),
-    re.compile(rf"(?m)^//{_FQDN}/\S"),
-    re.compile(rf"\bReference ID\s{{0,10}}: [0-9A-F]{{8}} \({_FQDN}\)"),
-    re.compile(rf"\"(?:host|hostname|nodeName|Hostname)\": ?\"{_FQDN}\""),
-)  # fmt: skip
-_HOST_LISTS = re.compile(
-    r"\b(?:NodeName|NodeHostName|NodeAddr|Nodes|NodeList|\w{0,20}(?:NODELIST|nodelist|Nodelist))[=:]\s?\"?([^\s\"|]{3,8000})"
-)
-_HOST_LIST = re.compile(r"(?<![\w./-])[A-Za-z][\w-]{0,62}\[\d[\d,-]{0,800}\](?:[\w.-]{0,60}\w)?")
-_MOST_LISTED = 4096
-_USERS: tuple[re.Pattern[str], ...] = (
-    re.compile(r"/(?:home|Users)/([a-z_][\w.-]{1,31})(?=[/\s\"':,;)\]]|$)"),
-    re.compile(r"(?m)^([a-z_][\w.-]{1,31}):[^:\n]*:[1-5]\d{3,4}:\d+:"),
-    re.compile(r"\b(?:USER|LOGNAME|SLURM_JOB_USER|SUDO_USER|UserId|User|user|username|owner)=\"?([a-z_][\w.-]{1,31})\b"),
-    re.compile(r"\b(?:session (?:opened|closed) for user|Accepted \w+ for|(?:invalid|failed|new) user:?) ([a-z_][\w.-]{1,31})\b"),
-    re.compile(r"\bFailed password for(?: invalid user)? ([a-z_][\w.-]{1,31})\b"),
-    re.compile(r"\bsudo(?:\[\d+\])?: +([a-z_][\w.-]{1,31}) : "),
-    re.compile(r"\b[ug]id=\d{4,6}\(([a-z_][\w.-]{1,31})\)"),
-)  # fmt: skip
-_URL = re.compile(
-    r"(?i)\b(?:https?|ftps?|ssh|git|rediss?|postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|amqps?|ldaps?|tcp|udp|tls|grpcs?|nfs|smb|cifs|kafka|"
-    r"clickhouse|wss?|socks[45]h?|rsync|mqtts?|nats|etcd)://(?:([a-z_][\w.-]{0,31})?(?::[^\s\"'<>]{0,400}?)?@)?"
-    rf"({_NAME}(?:\.[\w-]{{1,63}}){{0,8}})(?=[:/?#,;|\s\"'<>)\]}}\\]|\Z)"
-)
-_URL_WORD = re.compile(r"[\d_-]")
-_PODS: tuple[re.Pattern[str], ...] = (
-    re.compile(r"\"io\.kubernetes\.(?:pod\.name|pod\.namespace|container\.name)\": ?\"([a-z0-9][\w.-]{2,120})\""),
-    re.compile(r"\bpods?[=/]\"?(?:[a-z0-9][a-z0-9-]{0,62}/)?([a-z0-9][a-z0-9-]{2,120})\b"),
-    re.compile(r"\"Names?\": ?\"/?([A-Za-z0-9][\w.-]{2,120})\""),
-)
-_SERIALS: tuple[re.Pattern[str], ...] = (
-    re.compile(
-        r"(?i)\b(?:board[ _])?(?:serial|asset|service)(?:[ _-]?(?:number|num|no|tag))?[\"']?\s{0,20}[:=>]\s{0,3}[\"']?"
-        r"([A-Za-z0-9][\w-]{5,40})(?![\w/-])"
-    ),
-    re.compile(r"\bSN[:=]\s?([A-Za-z0-9]{6,30})\b"),
-)  # fmt: skip
-_GUID = re.compile(
-    r"(?i)\bgu?id\b[^\n0-9a-f]{1,12}(?:0x)?([0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}|[0-9a-f]{16})\b"
-)
-_SEARCHED = re.compile(r"(?m)^(?:search|domain)\s+(.{1,400})$")
-_USER_COLUMN = re.compile(r"(?m)^(?:USER|UID) +PID .*\n((?:.*\n?)*)")
-
-_BEFORE_HOST = (
-    rf"{_STAMP} (?=[^ \n]{{1,64}}[ \n])", r"^Linux ", r"://(?:[^\s/@\"'<>]{0,200}@)?", r"(?<=[\w*.-])@(?=[^\s/]{1,64}[\s:/,;)\"'\]]|[^\s/]{1,64}$)",
-    r"\b(?:HOSTNAME|NodeName|NodeHostName|NodeAddr|BatchHost|SLURMD_NODENAME|MASTER_ADDR|SlurmctldHost|ControlMachine)=\"?",
-    r"\b(?:hostname|Hostname|Static hostname)[=:]\s?[\"']?",
-    r"\"(?:host|hostname|nodeName|Hostname|_HOSTNAME)\": ?\"", r"\bHostname set to <",
-)  # fmt: skip
-_AFTER_HOST = (r":\d{1,8}:\d{1,8} \[", r"\.site\d{5}\.example\b", r"\.(?:localdomain|local|internal)\b", r":/(?!/)\S")
-"""What stands before and behind a host's name: a time stamp, a URL, a setting; NCCL's pid, a domain, a mounted folder."""
-_HOSTS_LINE = re.compile(
-    r"(?m)^([ \t]*(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]{2,39}(?:%\w{1,16})?)[ \t]+)([\w.-][^\n#=\"]{0,2000})"
-)
-_MOST_PLACES = 500
-
-_SHAPES = re.compile(
-    r"(?P<mail>(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,6})"
-    r"|(?P<uuid>(?<![0-9A-Za-z])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9A-Za-z]))"
-    r"|(?P<hex>(?<![0-9A-Za-z])(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{12})(?![0-9A-Za-z]))"
-    r"|(?P<mac>(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{2}:){5}(?:(?:[0-9a-fA-F]{2}:){14})?[0-9a-fA-F]{2}(?![0-9A-Za-z:]))"
-    r"|(?P<guid>(?<![0-9A-Za-z:])(?:[0-9a-f]{4}:){3}[0-9a-f]{4}(?![0-9A-Za-z:]))"
-    r"|(?P<v6>(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{1,4}:){1,7}:?(?:[0-9A-Fa-f]{1,4}:?){1,7}(?<!:)(?![0-9A-Za-z:.]))"
-    r"|(?P<v4>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d))"
-    r"|(?P<home>/(?:home|Users)/[a-z_][\w.-]{1,31}(?:/[^\s\"'`:,;<>()\[\]{}|&\\]{0,400})?)"
-)
-_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
-_ESCAPED = re.compile(r"(\\(?:[nrtbf]|u[0-9a-f]{4}))")
-_SPLIT = re.compile(r"([._-]+)")
 
 
 class Anonymiser:
@@ -138,7 +77,7 @@ class Anonymiser:
     def learn(self, name: str, text: str) -> None:
         """Takes the names out of a text. name: where it lies ("root/etc/hosts"), which tells what some texts are."""
         if text.lstrip()[:1] in ("{", "["):
-            text = _ESCAPED.sub("\n", text)
+            text = ESCAPED.sub("\n", text)
         if name.endswith(("/etc/hostname", "/kernel/hostname", "commands/hostname.txt")):
             self._host(text.strip())
         elif name.endswith("/etc/hosts"):
@@ -148,41 +87,45 @@ class Anonymiser:
         elif "/dmi/id/" in name and name.endswith(("_serial", "_tag")):
             self._serial(text.strip())
         elif name.endswith("/resolv.conf"):
-            for found in _SEARCHED.finditer(text):
+            for found in SEARCHED.finditer(text):
                 for word in found[1].split():
                     self._domain(word)
         self._learn_places(text)
         self._learn_people(text)
 
     def _learn_places(self, text: str) -> None:
-        for pattern in _HOSTS:
+        for pattern in HOSTS:
             for found in pattern.finditer(text):
                 self._host(found[1])
-        for found in _HOST_LISTS.finditer(text):
-            for one in itertools.islice(expanded(found[1]), _MOST_LISTED):
+        for found in HOST_LISTS.finditer(text):
+            for one in itertools.islice(expanded(found[1]), MOST_LISTED):
                 if one.lower() not in ("all", "none", "null"):
                     self._host(one)
-        for found in _URL.finditer(text) if "://" in text else ():
+        for found in URL.finditer(text) if "://" in text else ():
             self._url_host(found[2])
             if found[1]:
                 self._user(found[1])
-        for pattern in _SERIALS:
+        for pattern in SERIALS:
             for found in pattern.finditer(text):
                 self._serial(found[1])
-        for found in _GUID.finditer(text):
-            self._learnt(found[1].replace(":", "").lower(), self._hex(found[1].replace(":", "").lower()))
+        for found in GUID.finditer(text):
+            digits = found[1].replace(":", "").lower()
+            new = self._hex(digits)
+            if new != digits:
+                self._learnt(digits, new)
+                self._learnt(f"0x{digits}", f"0x{new}")
         for found in re.finditer(r"(?<![0-9A-Za-z])[0-9a-f]{64}(?![0-9A-Za-z])", text):
             self._long_ids.add(found[0][:12])
 
     def _learn_people(self, text: str) -> None:
-        for pattern in _USERS:
+        for pattern in USERS:
             for found in pattern.finditer(text):
                 self._user(found[1])
-        table = _USER_COLUMN.search(text)
+        table = USER_COLUMN.search(text)
         if table is not None:
             for line in table[1].splitlines()[:20_000]:
                 self._user(line.split(" ", 1)[0])
-        for pattern in _PODS:
+        for pattern in PODS:
             for found in pattern.finditer(text):
                 if re.search(r"[\d_-]", found[1]) and found[1].lower() not in plain_words("name"):
                     self._learnt(found[1], self._new("pod", found[1], "pod-"))
@@ -194,7 +137,7 @@ class Anonymiser:
 
     def _host(self, given: str) -> None:
         name, _, domain = given.strip(".").partition(".")
-        if not re.fullmatch(_NAME, name) or name.isdigit() or len(given) > 200:
+        if not re.fullmatch(NAME, name) or name.isdigit() or len(given) > 200:
             return
         if domain and re.search(r"[A-Za-z]", domain) and re.fullmatch(r"[A-Za-z0-9.-]+", domain):
             self._domain(domain)
@@ -203,7 +146,7 @@ class Anonymiser:
         if name.lower() in ("localhost", "ip6-localhost", "ip6-loopback", "kernel") or name.lower().startswith("ip6-"):
             return
         new = self._new("host", name.lower(), "node")
-        device = _LIKE_A_DEVICE.fullmatch(name)
+        device = LIKE_A_DEVICE.fullmatch(name)
         if name.lower() in plain_words("name") or len(name) < 4 or (device and len(device[1]) < 2):
             self._place(name)
         else:
@@ -221,14 +164,14 @@ class Anonymiser:
             self._domain(domain)
         elif domain and "." not in domain and domain not in ("local", "internal", "localdomain", "cluster"):
             self._learnt(lower, f"{self._new('host', name, 'node')}.example")
-        elif _URL_WORD.search(name):
+        elif URL_WORD.search(name):
             self._host(lower)
-        elif re.fullmatch(_NAME, name):
+        elif re.fullmatch(NAME, name):
             self._domain(domain)
             self._place(name)
 
     def _place(self, name: str) -> None:
-        if name not in self._places and len(self._places) < _MOST_PLACES:
+        if name not in self._places and len(self._places) < MOST_PLACES:
             self._places[name] = self._new("host", name.lower(), "node")
             self._places_search = None
 
@@ -302,24 +245,24 @@ class Anonymiser:
     def text(self, text: str) -> str:
         """The text with everything replaced; in JSON what stands behind an escaped line feed is a line, too."""
         if text.lstrip()[:1] in ("{", "[") and "\\" in text:
-            return "".join(piece if at % 2 else self._plain(piece) for at, piece in enumerate(_ESCAPED.split(text)))
+            return "".join(piece if at % 2 else self._plain(piece) for at, piece in enumerate(ESCAPED.split(text)))
         return self._plain(text)
 
     def _plain(self, text: str) -> str:
-        text = _SHAPES.sub(self._shape, text)
+        text = SHAPES.sub(self._shape, text)
         if "[" in text:
-            text = _HOST_LIST.sub(self._host_list, text)
+            text = HOST_LIST.sub(self._host_list, text)
         for domain, new in self._domains.items():
             if domain in text.lower():
                 text = re.sub(rf"(?i)(?<![\w-]){re.escape(domain)}(?![\w-])", new, text)
         if self._places:
             text = self._in_place(text)
-        return _TOKEN.sub(self._token, text)
+        return TOKEN.sub(self._token, text)
 
     def _host_list(self, found: re.Match[str]) -> str:
         """Slurm's short form of many hosts, of which one is known, written out: no short form names the others that they got."""
         listed = found.start() > 0 and found.string[found.start() - 1] in '=,:|"'
-        names = [one.partition(".") for one in itertools.islice(expanded(found[0]), _MOST_LISTED)]
+        names = [one.partition(".") for one in itertools.islice(expanded(found[0]), MOST_LISTED)]
         if not any(name in self._words or (listed and name in self._places) for name, _, _ in names):
             return found[0]
         new = (
@@ -335,15 +278,15 @@ class Anonymiser:
             return text.replace(text.strip(), alone)
         if self._places_search is None:
             names = "|".join(sorted(map(re.escape, self._places), key=len, reverse=True))
-            before = "|".join(_BEFORE_HOST)
+            before = "|".join(BEFORE_HOST)
             self._places_search = (
                 re.compile(
-                    rf"(?m)(?P<before>{before})(?P<one>{names})(?![\w-])|(?<![\w./-])(?P<two>{names})(?={'|'.join(_AFTER_HOST)})"
+                    rf"(?m)(?P<before>{before})(?P<one>{names})(?![\w-])|(?<![\w./-])(?P<two>{names})(?={'|'.join(AFTER_HOST)})"
                 ),
                 re.compile(rf"(?<![\w./-])(?:{names})(?![\w-])"),
             )
         where, names_alone = self._places_search
-        text = _HOSTS_LINE.sub(lambda m: m[1] + names_alone.sub(lambda n: self._places[n[0]], m[2]), text)
+        text = HOSTS_LINE.sub(lambda m: m[1] + names_alone.sub(lambda n: self._places[n[0]], m[2]), text)
         return where.sub(lambda m: (m["before"] or "") + self._places[m["one"] or m["two"]], text)
 
     def _shape(self, found: re.Match[str]) -> str:
@@ -354,7 +297,8 @@ class Anonymiser:
         if kind == "hex":
             return old if len(old) == 12 and old not in self._long_ids else self._hex(old)
         return str({
-            "mail": self._mail, "uuid": self._uuid, "mac": self._mac, "guid": self._guid, "v6": self._v6, "home": self._home,
+            "mail": self._mail, "uuid": self._uuid, "mac": self._mac, "guid": self._guid, "wwn": self._spaced,
+            "pairs": self._spaced, "v6": self._v6, "home": self._home,
         }[kind](old))  # fmt: skip
 
     def _mail(self, old: str) -> str:
@@ -379,8 +323,13 @@ class Anonymiser:
         self.mapping.setdefault(old.lower(), new)
         return new
 
+    def _spaced(self, old: str) -> str:
+        """An identifier whose digits stand apart: the same as where they stand together."""
+        digits = iter(self._hex(old.replace(" ", "").lower()))
+        return "".join(c if c == " " else next(digits) for c in old)
+
     def _guid(self, old: str) -> str:
-        digits = self._hex(old.replace(":", ""))
+        digits = self._hex(old.replace(":", "").lower())
         return ":".join(digits[n : n + 4] for n in range(0, 16, 4))
 
     def _v6(self, old: str) -> str:
@@ -470,11 +419,11 @@ class Anonymiser:
     def _found(self, token: str) -> str:
         """A token that is a name, or of whose parts one is ("dgx-03-ib0", "dgx-03.site")."""
         new = self._words.get(token)
-        if new is None and not _LIKE_A_DEVICE.fullmatch(token):
+        if new is None and not LIKE_A_DEVICE.fullmatch(token):
             new = self._words.get(token.lower())
         if new is not None:
             return new
-        parts = _SPLIT.split(token)
+        parts = SPLIT.split(token)
         if len(parts) < 3 or len(parts) > 25:
             return token
         for length in range(len(parts) - 2, 0, -2):
