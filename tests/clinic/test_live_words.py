@@ -169,7 +169,7 @@ def test_advice_has_the_name_that_was_asked_about(job: str) -> None:
 
 def test_advice_has_the_number_that_was_asked_about() -> None:
     host = FakeAsked({**process(900, "python3", stack=13, syscall=13), "/dev/kmsg": 13}, {"dmesg": "!not permitted"})
-    commands = [item["command"] for item in ask(host, pid=900).missing]
+    commands = [item["command"] for item in ask(host, pid=900, uid=1001).missing]
     assert "sudo gpuclinic why --pid 900" in commands
     assert any(command.startswith("sudo gpuclinic why --pid 900 ") for command in commands)
     assert not any("PID" in command.split() for command in commands)

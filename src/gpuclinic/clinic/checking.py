@@ -119,6 +119,8 @@ def check(
     if damage is not None:
         seen.gaps.append(Gap("snapshot", f"{damage}; only what came before that was looked at", required=True))
     seen.gaps += untold(host, [look.id for look in looks], window[-1].facts, seen.gaps)
+    if not host.live and any(item.kind == "kernel log" for item in reader.read):
+        seen.gaps = [gap for gap in seen.gaps if gap.check != "kernel.log"]  # it lay there under another name
     gaps = _gaps(_without_needless(seen.gaps, window[-1].facts), options, judged)
     gaps += unjudged(options.require, rows, judged, gaps)
     answer = _answer(findings, judged, gaps, options, window[-1].facts)

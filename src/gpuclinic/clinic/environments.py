@@ -114,7 +114,7 @@ def _owner(host: Asked, place: Place, env: Environment) -> None:
     uid = about.get("uid")
     if isinstance(uid, int):
         env.uid = uid
-        env.owner = place.users.get(uid, str(uid))
+        env.owner = place.users.get(uid, f"uid {uid}")
 
 
 def _sites(host: Asked, place: Place, env: Environment, out: Scan) -> list[str]:

@@ -29,7 +29,7 @@ _KERNEL_FILE = re.compile(r"dmesg|kmsg|kern\.log|journalctl-k")
 _PLACE = re.compile(r"\b(?:PID|JOBID|NAME|NAMESPACE|POD|CONTAINER|UNIT)\b|gpuclinic why \.\.\.")
 _OF_TRAINING = re.compile(r"torchrun|py-spy|pip install|\brank|rank ", re.IGNORECASE)
 """Advice that makes sense for Python alone, and mostly for several of them."""
-_FIRST = ("kernel_log", "journal", "other_user", "scheduler", "containers", "kubernetes", "stacks")
+_FIRST = ("kernel_log", "journal", "other_user", "refused_to_root", "scheduler", "containers", "kubernetes", "stacks")
 """Records that exist and only have to be read come before those that would have to be kept from now on."""
 _OF_THE_SENDER = frozenset({"audit", "run", "accounting"})
 

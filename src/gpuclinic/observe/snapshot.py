@@ -7,6 +7,7 @@ import fnmatch
 import functools
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 _MOST_FILES = 50_000
 _MOST_STEPS = 4000
 """Of a path with all its links; the kernel follows forty links."""
-_SAME_WITH_ANY_OPTIONS = frozenset({"dmesg"})
-"""Programs whose options change the look of what they print, not what it is about: commands/dmesg.txt answers for all of them."""
+_SAME_WITH_ANY_OPTIONS = {"dmesg": re.compile(r"dmesg(?:-[a-z]{1,2}|-(?:ctime|human|decode|ktx|time-format)[a-z-]*)*")}
+"""Programs whose options change the look of what they print, not what it is about: commands/dmesg.txt and dmesg-T.txt answer for all of them."""
+_LOST = ("mode", "uid", "gid", "mtime")
+"""What a file out of an archive has of whoever unpacked it."""
 MOST_NVML = 8 << 20
 """Bytes of nvml.json; sixteen GPUs with all their processes and samples take one."""
 _MOST_STATS = 16 << 20
@@ -197,13 +200,16 @@ class Snapshot:
         return {path: self.file(path, most) for path in paths}
 
     def stat(self, path: str) -> Answer:
-        """What stat.json says of a path; else what the folder itself has."""
+        """What stat.json says of a path; else what the folder itself has, of an archive only what unpacking does not change."""
         question = f"stat {path}"
         kept = self._stats.get(path)
         if isinstance(kept, dict):
             return Answer(question, json.dumps(kept).encode())
         try:
-            return Answer(question, json.dumps(stat_of(self._inside(path))).encode())
+            found = stat_of(self._inside(path))
+            for name in _LOST if self._temporary is not None else ():
+                found.pop(name, None)
+            return Answer(question, json.dumps(found).encode())
         except (OSError, ValueError) as problem:
             return _refusal(question, problem)
 
@@ -220,10 +226,14 @@ class Snapshot:
             names = [] if folder.is_symlink() else sorted(os.listdir(folder))
         except OSError:
             names = []
-        same = {name, *([argv[0].lower()] if argv[0] in _SAME_WITH_ANY_OPTIONS else [])}
+        alike = _SAME_WITH_ANY_OPTIONS.get(argv[0])
+
+        def same(given: str) -> bool:
+            return given.lower() == name or (alike is not None and alike.fullmatch(given.lower()) is not None)
+
         for candidate in names:
             stem, _, ending = candidate.rpartition(".")
-            if candidate.lower() in same or (stem.lower() in same and len(ending) <= 4):
+            if same(candidate) or (len(ending) <= 4 and same(stem)):
                 status = os.lstat(folder / candidate)
                 if stat.S_ISREG(status.st_mode):
                     self._given.add(str(folder / candidate))

@@ -108,13 +108,14 @@ def chosen_environment(data: bytes) -> dict[str, str]:
 
 
 def user_names(passwd: str) -> dict[int, str]:
-    """/etc/passwd: number to name."""
+    """/etc/passwd: number to name. 0 is root where it does not tell."""
     out: dict[int, str] = {}
     for line in passwd.splitlines()[:50_000]:
         cells = line.split(":")
         number = digits(cells[2]) if len(cells) >= 4 else None
         if number is not None:
             out.setdefault(number, cells[0][:64])
+    out.setdefault(0, "root")
     return out
 
 

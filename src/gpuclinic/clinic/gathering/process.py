@@ -55,7 +55,7 @@ def gather_process(host: Asked, pid: int, gathered: Gathered) -> None:
         if answer.ok or absent(answer):
             _gone(host, pid, gathered)
         else:
-            gathered.refused(f"/proc/{pid}", answer.why or "no answer", "other_user")
+            gathered.refused(f"/proc/{pid}", answer.why or "no answer", _who_may(gathered))
         return
     subject.alive = stat.state not in ("Z", "X")
     subject.gone = not subject.alive
@@ -80,7 +80,9 @@ def _read(host: Asked, gathered: Gathered, pid: int, name: str) -> str:
     answer = host.file(f"/proc/{pid}/{name}", 1 << 16)
     if not answer.ok and not absent(answer):
         gathered.refused(
-            f"/proc/{pid}/{name}", answer.why or "no answer", "other_user" if name in ("stack", "syscall", "io") else ""
+            f"/proc/{pid}/{name}",
+            answer.why or "no answer",
+            _who_may(gathered) if name in ("stack", "syscall", "io") else "",
         )
     return answer.text if answer.ok else ""
 
@@ -114,12 +116,19 @@ def _gone(host: Asked, pid: int, gathered: Gathered) -> None:
     gathered.fact("asked_process", str(pid), fields, "/proc", place)
 
 
+def _who_may(gathered: Gathered) -> str:
+    """The record of what was refused: root has nobody to ask for more rights here."""
+    return "refused_to_root" if gathered.subject.uid is None else "other_user"
+
+
 def _hidden(host: Asked, pid: int, gathered: Gathered) -> bool:
     """The kernel shows us only our own processes; that is noted."""
     mounts = host.file("/proc/mounts", 1 << 18).text
     if not hides_others(mounts) or host.file("/proc/1/stat", 64).ok:
         return False
-    gathered.refused(f"/proc/{pid}", "/proc is mounted with hidepid: processes of other users are hidden", "other_user")
+    gathered.refused(
+        f"/proc/{pid}", "/proc is mounted with hidepid: processes of other users are hidden", _who_may(gathered)
+    )
     return True
 
 
@@ -443,8 +452,12 @@ def _say(view: View, fields: dict[str, Scalar], gathered: Gathered) -> None:
     values: dict[str, Scalar] = {
         "pid": stat.pid, "name": stat.name, "state": f"{stat.state} ({STATES.get(stat.state, '?')})",
         "cpu": f"{100 * share:.0f}" if isinstance(share, float) else "?",
-        "wait": str(fields.get("wchan") or fields.get("call") or "-"),
     }  # fmt: skip
+    sentence = "running"
     if isinstance(busy, (int, float)):
+        sentence = "running_gpu"
         values |= {"gpu": f"{busy:.0f}"}
-    gathered.words.append(("running_gpu" if isinstance(busy, (int, float)) else "running", values))
+    if wait := fields.get("wchan") or fields.get("call"):
+        sentence += "_waits"
+        values |= {"wait": str(wait)}
+    gathered.words.append((sentence, values))

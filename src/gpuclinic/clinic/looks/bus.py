@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuclinic.clinic.looks._look import Seen, Wanted, as_number
+from gpuclinic.clinic.looks._look import Seen, Wanted, as_number, is_absent
 from gpuclinic.model import Fact, Gap, Where
 from gpuclinic.recognise.pci_tree import DEVICES, acs_redirect, chain, device_fact, join, kind_of
 
@@ -32,8 +32,10 @@ def look_at_bus(host: Asked, wanted: Wanted) -> Seen:
         _view(host, seen)
     vendors = host.files(f"{DEVICES}/*/vendor", 64)
     if not any(answer.ok for answer in vendors.values()):
-        why = next((a.why for a in vendors.values()), None) or host.listing(DEVICES).why or "no PCI devices are shown"
-        seen.gaps.append(Gap(LOOK, f"{DEVICES}: {why}", required=True))
+        listing = host.listing(DEVICES)
+        why = next((a.why for a in vendors.values()), None) or listing.why or "no PCI devices are shown"
+        why = "not in the snapshot" if not host.live and is_absent(listing) else f"{DEVICES}: {why}"
+        seen.gaps.append(Gap(LOOK, why, required=True))
         return seen
     nvidia = [path.rsplit("/", 2)[1] for path, a in vendors.items() if a.ok and a.line.lower() == "0x10de"]
     facts = _devices(host, nvidia) if nvidia else []

@@ -251,7 +251,8 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
         )
         fields: dict[str, Scalar] = {
             "path": path, "present": True, "kind": node.get("kind"), "major": node.get("major"), "minor": node.get("minor"), "mode": mode,
-            "owner": str(node.get("uid")), "group": str(node.get("gid")), "expected_major": wanted_major if node.get("major") is not None else None,
+            "owner": _text(node.get("uid")), "group": _text(node.get("gid")),
+            "expected_major": wanted_major if node.get("major") is not None else None,
             "others_may_write": bool(int(mode, 8) & 0o002) if re.fullmatch(r"[0-7]{3,4}", mode) else None,
         }  # fmt: skip
         seen.fact("device_node", path, fields, path)
@@ -268,9 +269,15 @@ def _nodes(host: Asked, seen: Seen, state: dict[str, Scalar]) -> None:
     missing = [f"/dev/nvidia{n}" for n in sorted(minors) if n not in numbers]
     state["nodes_missing"] = ", ".join(missing) or None
     helper = host.stat("/usr/bin/nvidia-modprobe")
-    mode = str(helper.json().get("mode") or "0")
-    if helper.ok or in_sight(host, "/usr/bin"):
-        state["modprobe_helper"] = helper.ok and bool(re.fullmatch(r"[0-7]{1,6}", mode)) and bool(int(mode, 8) & 0o4000)
+    mode = str(helper.json().get("mode") or "")
+    if helper.ok and re.fullmatch(r"[0-7]{3,4}", mode):
+        state["modprobe_helper"] = bool(int(mode, 8) & 0o4000)
+    elif not helper.ok and in_sight(host, "/usr/bin"):
+        state["modprobe_helper"] = False
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _majors(host: Asked) -> dict[str, int]:

@@ -353,7 +353,9 @@ def _processes(host: Asked, wanted: Wanted, facts: _Facts, up_s: float | None) -
         tasks = _tasks(listed)
         whole = process_table.shows_all(tasks)
         facts.seen.gaps[:] = [
-            g for g in facts.seen.gaps if not (g.check == "process.gpu" and g.why.startswith("/proc: "))
+            g
+            for g in facts.seen.gaps
+            if not (g.check == "process.gpu" and g.why.startswith(("/proc: ", "not in the snapshot")))
         ]
         source = next(iter(listed.values())).source
         facts.seen.fact("process_count", "host", {**process_table.counts(tasks.values()), "whole_view": whole}, source)

@@ -6,7 +6,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from gpuclinic.clinic.looks._look import Seen, Wanted
+from gpuclinic.clinic.looks._look import Seen, Wanted, is_absent
 from gpuclinic.model import Gap
 from gpuclinic.recognise.kmsg import readable
 
@@ -43,6 +43,9 @@ def look_at_kernel_log(host: Asked, wanted: Wanted) -> Seen:  # noqa: ARG001 - a
         if answer.ok and answer.data:
             seen.texts.append((path, _whole_lines(answer.data) if answer.cut else answer.data))
             return seen
+    if not host.live and is_absent(ring):
+        seen.gaps.append(Gap(LOOK, "not in the snapshot", fix="add root/dev/kmsg or commands/dmesg.txt"))
+        return seen
     fix = "as root, or in the group adm or systemd-journal, it can"
     seen.gaps.append(Gap(LOOK, f"the kernel log cannot be read ({why}); {fix}", fix=fix))
     return seen

@@ -36,8 +36,8 @@ def look_at_processes(host: Asked, wanted: Wanted) -> Seen:
     seen = Seen()
     tasks = read_tasks(host)
     if not tasks:
-        why = host.listing("/proc").why or "it lists no process"
-        seen.gaps.append(Gap(LOOK, f"/proc: {why}"))
+        why = f"/proc: {host.listing('/proc').why or 'it lists no process'}"
+        seen.gaps.append(Gap(LOOK, why if host.live else "not in the snapshot"))
         return seen
     machine = _machine(host, wanted, tasks)
     seen.fact(
