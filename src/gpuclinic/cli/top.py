@@ -119,9 +119,7 @@ def _once(options: argparse.Namespace, choices: Choices) -> int:
         from gpuclinic.report.as_json import as_text, envelope
         from gpuclinic.top.as_json import body
 
-        return told(
-            as_text({**envelope("top", choices.lang, view.host.name), **body(view, choices)}) + "\n", code, EXIT_UNKNOWN
-        )
+        return told(as_text({**envelope("top", choices.lang, view.host.name), **body(view, choices)}) + "\n", code)
     import shutil
 
     from gpuclinic.top.screen import once_text
