@@ -206,3 +206,21 @@ def test_a_time_that_no_log_reaches_back_to() -> None:
     assert any("reaches back" in note for note in answer.notes)
     journal = FakeAsked(commands={"journalctl": "2026-02-01T03:58:00.1+00:00 node17 kernel: eth0: link up\n"})
     assert ask(journal, since=NOW - 3e6, until=NOW - 2e6).outcome == "nothing_wrong"
+
+
+def test_a_change_that_two_logs_tell_is_told_once() -> None:
+    files = {
+        "/dev/kmsg": kmsg(*(line.format(pid=7) for line in SEGFAULT)),
+        "/var/log/dpkg.log": "2026-03-01 10:00:00 upgrade linux-image-amd64:amd64 6.1.176-1 6.1.192-3\n2026-03-01 10:00:05 remove linux-image-6.1.0-50-amd64:amd64 6.1.176-1 <none>\n",
+        "/var/log/apt/history.log": "Start-Date: 2026-03-01  10:00:01\nUpgrade: linux-image-amd64:amd64 (6.1.176-1, 6.1.192-3)\nRemove: linux-image-6.1.0-50-amd64:amd64 (6.1.176-1)\nEnd-Date: 2026-03-01  10:00:09\n",
+    }
+    notes = [note for note in ask(FakeAsked(files)).notes if "Changed before it" in note]
+    assert len(notes) == 1
+    assert notes[0].count("linux-image-6.1.0-50-amd64 6.1.176-1 removed") == 1
+    assert notes[0].count("6.1.176-1 -> 6.1.192-3") == 1
+    kill = {
+        **files,
+        "/dev/kmsg": kmsg("x"),
+        "/proc/7/stat": "7 (a) Z 1 1 1 0 -1 4 0 0 0 0 3 4 0 0 20 0 1 0 118747 0 0" + " 0" * 27 + " 9",
+    }
+    assert not any("Changed before it" in note for note in ask(FakeAsked(kill), pid=7).notes)

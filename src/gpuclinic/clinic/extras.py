@@ -31,7 +31,7 @@ _TEXTS = {
         "holders": "On that card: {parts}.", "holder": "pid {pid} ({name}) {v}",
         "checkpoint": "Last checkpoint saved: {what}.", "lost": "Work since then is lost: about {v}.", "steps": "{v} steps",
         "resubmit": "Resubmit without what is broken: {line}",
-        "changed": "Changed before it: {parts}.", "between": "; ",
+        "changed": "Changed before it: {parts}.", "between": "; ", "removed": " removed",
     },
     "zh": {
         "comma": "、",
@@ -41,7 +41,7 @@ _TEXTS = {
         "holders": "该卡上的进程：{parts}。", "holder": "进程 {pid}（{name}）{v}",
         "checkpoint": "最后保存的检查点：{what}。", "lost": "之后的训练进度丢失：约 {v}。", "steps": "{v} 步",
         "resubmit": "避开故障部件重新提交：{line}",
-        "changed": "故障前的变更：{parts}。", "between": "；",
+        "changed": "故障前的变更：{parts}。", "between": "；", "removed": " 已卸载",
     },
 }  # fmt: skip
 
@@ -184,7 +184,9 @@ def _changes(
     notes: list[str],
     fields: dict[str, Any],
 ) -> None:
-    """Packages and settings that changed in the two weeks before the failure, newest first."""
+    """Packages and settings that changed in the two weeks before the failure, newest first; none where somebody ended the process."""
+    if root.cause == "process.killed":
+        return
     end = root.moment.seconds if root.moment is not None and root.moment.clock == "wall" else None
     found: list[tuple[float, Fact]] = []
     for fact in facts:
@@ -201,10 +203,14 @@ def _changes(
     if not found:
         return
     found.sort(key=lambda pair: -pair[0])
-    shown = []
-    for _, fact in found[:_MOST_CHANGES]:
+    shown: dict[str, str] = {}
+    for _, fact in found:  # apt and dpkg tell of the same change, each in its own log
         old, new = fact.fields.get("from"), fact.fields.get("to")
-        versions = f" {old} -> {new}" if old and new else f" {new or old}" if new or old else ""
-        shown.append(f"{fact.key}{versions} ({fact.where().source}:{fact.where().line})")
-    notes.append(words["changed"].format(parts=words["between"].join(shown)))
-    fields["changes"] = shown
+        gone = fact.fields.get("what") == "remove"
+        version = (old or new) if gone else (new or old)
+        versions = f" {old} -> {new}" if old and new and not gone else f" {version}" if version else ""
+        what = f"{fact.key}{versions}{words['removed'] if gone else ''}"
+        if len(shown) < _MOST_CHANGES:
+            shown.setdefault(what, f"{what} ({fact.where().source}:{fact.where().line})")
+    notes.append(words["changed"].format(parts=words["between"].join(shown.values())))
+    fields["changes"] = list(shown.values())

@@ -10,7 +10,7 @@ EN: dict[str, str] = {
     "verdict.critical": "CRITICAL",
     "verdict.unknown": "UNKNOWN",
     "text.ok": "Nothing is wrong with what was looked at.",
-    "text.ok.limited": "Nothing is wrong with what could be looked at; {count} looks were not possible (below).",
+    "text.ok.limited": "Nothing is wrong with what could be looked at; looks that were not possible: {count} (below).",
     "text.warning": "The server can go on working; have a look at this.",
     "text.critical": "Put no work on this server until this is repaired.",
     "text.unknown": "A look that is required was not possible, so nothing can be promised.",
