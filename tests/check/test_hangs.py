@@ -32,8 +32,8 @@ HANGS_FOR = "30"
 
 GET = (
     "AccountingMode AddressingMode ApplicationsClock Architecture BAR1MemoryInfo BoardId BoardPartNumber Brand ClockInfo ComputeMode \
-    ComputeRunningProcesses_v3 CudaComputeCapability CurrPcieLinkGeneration CurrPcieLinkWidth CurrentClocksEventReasons DefaultApplicationsClock \
-    DisplayActive DisplayMode EccMode EnforcedPowerLimit FanSpeed FieldValues GpuFabricInfoV GpuMaxPcieLinkGeneration \
+    ComputeRunningProcesses_v3 CudaComputeCapability CurrPcieLinkGeneration CurrPcieLinkWidth CurrentClocksEventReasons DecoderUtilization \
+    DefaultApplicationsClock DisplayActive DisplayMode EccMode EncoderUtilization EnforcedPowerLimit FanSpeed FieldValues GpuFabricInfoV GpuMaxPcieLinkGeneration \
     GraphicsRunningProcesses_v3 GspFirmwareMode GspFirmwareVersion HandleByIndex_v2 InforomImageVersion MPSComputeRunningProcesses_v3 \
     MarginTemperature MaxClockInfo MaxCustomerBoostClock MaxPcieLinkGeneration MaxPcieLinkWidth MemoryErrorCounter MemoryInfo_v2 MigMode \
     MinorNumber ModuleId Name NumaNodeId NvLinkRemoteDeviceType NvLinkRemotePciInfo_v2 PciInfo_v3 PerformanceState PersistenceMode \

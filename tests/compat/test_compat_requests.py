@@ -149,7 +149,7 @@ def test_a_question_that_asks_nothing(words: list[str]) -> None:
 
 def test_the_verdict_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compat", "--gpu", "A100", "--want", "torch==2.6.0"]) == 0
-    assert capsys.readouterr().out.startswith("works (driver not given, so not judged)")
+    assert capsys.readouterr().out.startswith("WORKS (driver not given, so not judged)")
     assert main(["compat", "--want", "torch==2.6.0", "--lang", "zh"]) == 0
     assert "未给出GPU和驱动" in capsys.readouterr().out.splitlines()[0]
     assert main(["compat", "--want", "numpy==1.26.4"]) == 0

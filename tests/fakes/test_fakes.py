@@ -279,7 +279,7 @@ def test_what_stops_nvml_stops_nvidia_smi(fault: str, code: int, smi: int, serve
     ("nouveau", "root/proc/modules", r"^nouveau "),
     ("dkms_missing_for_next_kernel", "root/boot/grub/grub.cfg", r"vmlinuz-6\.8\.0-90-generic"),
     ("kernel_log:NVRM: a: b", "root/var/log/kern.log", r"kernel: \[.*\] NVRM: a: b\n"),
-    ("psu_failed:2", "answers/ipmitool/3", r"PS2 Status +\| 0x0b +\| cr"),
+    ("psu_failed:2", "answers/ipmitool/6", r"PS2 Status +\| 0x0b +\| cr"),
     ("ib_down:1", "root/sys/class/infiniband/mlx5_1/ports/1/state", r"^1: DOWN"),
     ("zombie:4:77", "root/proc/77/status", r"State:\tZ \(zombie\)"),
     ("governor", "root/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", r"powersave"),

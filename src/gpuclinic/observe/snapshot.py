@@ -73,6 +73,10 @@ class Snapshot:
         answer = self._read(self._folder / name, name, most, end=False)
         return Answer(name, why=f"larger than {most >> 20} MiB", code=errno.EFBIG) if answer.cut else answer
 
+    def own_json(self, name: str) -> dict[str, Any]:
+        """An object that the snapshot itself holds beside root/ ("pid_probe.json"); empty where there is none."""
+        return self._own(name, _MOST_STATS).json()
+
     @functools.cached_property
     def _stats(self) -> dict[str, Any]:
         return self._own("stat.json", _MOST_STATS).json()

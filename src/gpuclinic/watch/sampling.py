@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 MINUTES_S, ALL_S = 10.0, 60.0
 """How often the middle and the slowest tier of NVML are asked."""
 
-_SAME_XID_S = 2.0
+_SAME_XID_S = 10.0
+"""The log's stamp is the kernel's, NVML's is the moment it was read: a tick that waited for a hung GPU lies between. Twins go in pairs."""
 _MOST_EVENTS = 300
 """A tick's; a storm of one message fills no store. What is left out is counted in an event of its own."""
 
