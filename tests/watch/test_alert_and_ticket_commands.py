@@ -25,7 +25,7 @@ GPU = "0000:9a:00.0"
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", CODE, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
+        env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "120", **environment},
     )  # fmt: skip
 
 

@@ -58,6 +58,7 @@ def fly(
     except (OSError, MemoryError, ImportError) as problem:
         _fall_back(command, ours, f"{type(problem).__name__}: {problem}")
     began, mono = time.time(), time.monotonic()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # before the job can leave an orphan; it does not inherit this
     try:
         job, code = launch.start(command, ours, streams)
     except OSError as problem:
@@ -66,7 +67,6 @@ def fly(
         _refuse(command, code)
     helpers = frozenset({stream.relay for stream in streams if stream.relay} | ({witness.pid} - {0}))
     flight = Flight(list(command), os.getpid(), job, began, mono, streams, helpers, problems)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
     front = _Front(flight, witness, everything)
     front.begin(record, speaks=speaks)
     status = front.wait()
@@ -77,6 +77,7 @@ def fly(
 def _fall_back(command: Sequence[str], ours: launch.Inherited, why: str) -> NoReturn:
     """Nothing can be recorded: then the job at least runs, in our place."""
     _say(f"gpuclinic: {command[0]} runs unrecorded: {why}\n")
+    prctl(PR_SET_CHILD_SUBREAPER, 0)
     launch.put_back(ours)
     number = launch.replaced(command, ours.environment)
     _say(f"gpuclinic: {command[0]}: {os.strerror(number)}\n")
