@@ -45,7 +45,7 @@ class Replay:
         self._lines: dict[_Key, list[dict[str, Any]]] = {}
         self._next: dict[_Key, int] = {}
         self._files: dict[str, list[dict[str, Any]]] = {}
-        self._patterns: list[str] = []
+        self._patterns: dict[str, None] = {}
         self._clocks: list[float] = []
         self._clock_at = 0
         self._marks: dict[str, tuple[int, dict[_Key, int]]] = {}
@@ -99,7 +99,7 @@ class Replay:
         if ask == "file" and isinstance(path, str) and not line.get("left_out"):
             self._files.setdefault(path, []).append(line)
         elif ask == "files" and isinstance(path, str) and not line.get("left_out"):
-            self._patterns.append(path)
+            self._patterns[path] = None
             for one in _rows(line.get("of")):
                 if isinstance(one.get("path"), str):
                     self._files.setdefault(one["path"], []).append({**one, "at": line.get("at")})
