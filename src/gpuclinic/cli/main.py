@@ -100,8 +100,20 @@ def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpuclinic {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     raw = argparse.RawDescriptionHelpFormatter
+    for name, (words, add) in _FIRST.items():
+        if wanted in (None, name):
+            add(commands, raw)
+        else:
+            commands.add_parser(name, help=words, add_help=False)
+    add_commands(commands, raw, wanted)
+    completion = commands.add_parser("completion", help="print the completion script of a shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    return parser
+
+
+def _why_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
     why = commands.add_parser(
-        "why", help="name the root cause from logs, bundles and tool output", formatter_class=raw, epilog=WHY_EXAMPLES,
+        "why", help=_FIRST["why"][0], formatter_class=raw, epilog=WHY_EXAMPLES,
         description="Names the root cause from whatever files you have, or from what this machine recorded, "
         "with the lines that prove it and the one thing to do now.",
     )  # fmt: skip
@@ -136,25 +148,11 @@ def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
     form.add_argument("--oneline", action="store_true", help="one sentence to paste into a chat")
     _common(why)
     why.add_argument("-v", "--verbose", action="store_true", help="also the timeline and all that was read or not read")
-    _check_parser(commands, raw)
-    _capture_parser(commands, raw)
-    _compat_parser(commands, raw)
-    explain = commands.add_parser(
-        "explain", help="what an Xid, an exit code, an error name, a cause or a pasted line means", formatter_class=raw, epilog=EXPLAIN_EXAMPLES,
-        description="Explains a code, an error name, a cause id or a pasted log line.",
-    )  # fmt: skip
-    explain.add_argument("topic", nargs="+", metavar="TOPIC")
-    explain.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
-    _common(explain)
-    add_commands(commands, raw, wanted)
-    completion = commands.add_parser("completion", help="print the completion script of a shell")
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-    return parser
 
 
 def _check_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
     check = commands.add_parser(
-        "check", help="say whether this server is fit for work", formatter_class=raw, epilog=CHECK_EXAMPLES,
+        "check", help=_FIRST["check"][0], formatter_class=raw, epilog=CHECK_EXAMPLES,
         description="Examines this server, or a snapshot of one, and says whether it is fit for work, what is wrong, and what to do.",
     )  # fmt: skip
     _how_hard(check, "look harder: sampling, sensors, every boot, all mounts")
@@ -195,7 +193,7 @@ def _what_to_expect(parser: argparse.ArgumentParser) -> None:
 
 def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
     capture = commands.add_parser(
-        "capture", help="pack what this server answers, so that someone elsewhere gets the same answer", formatter_class=raw,
+        "capture", help=_FIRST["capture"][0], formatter_class=raw,
         epilog=CAPTURE_EXAMPLES,
         description="Examines this server as `check` does and packs every answer and the logs into one archive, secrets masked.",
     )  # fmt: skip
@@ -238,7 +236,7 @@ def _capture_parser(commands: argparse._SubParsersAction[Parser], raw: type[argp
 
 def _compat_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
     compat = commands.add_parser(
-        "compat", help="say whether software runs on a GPU and driver, and what to install instead", formatter_class=raw,
+        "compat", help=_FIRST["compat"][0], formatter_class=raw,
         epilog=COMPAT_EXAMPLES,
         description="Judges packages, GPU, driver, Python, kernel and container by NVIDIA's and the frameworks' own rules, offline, for any machine.",
     )  # fmt: skip
@@ -275,6 +273,26 @@ def _compat_parser(commands: argparse._SubParsersAction[Parser], raw: type[argpa
     compat.add_argument(
         "-v", "--verbose", action="store_true", help="also the sources, and all that could not be judged"
     )
+
+
+def _explain_parser(commands: argparse._SubParsersAction[Parser], raw: type[argparse.HelpFormatter]) -> None:
+    explain = commands.add_parser(
+        "explain", help=_FIRST["explain"][0], formatter_class=raw, epilog=EXPLAIN_EXAMPLES,
+        description="Explains a code, an error name, a cause id or a pasted log line.",
+    )  # fmt: skip
+    explain.add_argument("topic", nargs="+", metavar="TOPIC")
+    explain.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
+    _common(explain)
+
+
+_FIRST = {
+    "why": ("name the root cause from logs, bundles and tool output", _why_parser),
+    "check": ("say whether this server is fit for work", _check_parser),
+    "capture": ("pack what this server answers, so that someone elsewhere gets the same answer", _capture_parser),
+    "compat": ("say whether software runs on a GPU and driver, and what to install instead", _compat_parser),
+    "explain": ("what an Xid, an exit code, an error name, a cause or a pasted line means", _explain_parser),
+}
+"""Commands whose options are made here: what each is for, and who makes them."""
 
 
 def given(text: str) -> str:
