@@ -83,11 +83,11 @@ def tree(pid: int) -> list[int]:
     while new:
         one = new.pop()
         out.append(one)
-        for path in Path(f"/proc/{one}/task").glob("*/children"):
-            try:
+        try:
+            for path in Path(f"/proc/{one}/task").glob("*/children"):
                 new += [int(child) for child in path.read_text("ascii").split()]
-            except OSError:
-                continue
+        except OSError:  # it, or one of its threads, has ended meanwhile
+            continue
     return out
 
 
