@@ -133,7 +133,7 @@ def test_a_lost_gpu_leaves_a_gap(store: Path, capsys: pytest.CaptureFixture[str]
     rows = [line.partition("┤")[2] for line in text.splitlines() if "┤" in line]
     drawn = {place for row in rows for place, sign in enumerate(row) if sign != " "}
     width = max(drawn) + 1
-    assert not any(width * 0.36 < place < width * 0.48 for place in drawn)
+    assert not any(width * 0.37 < place < width * 0.45 for place in drawn)
     assert "GPU 0" not in text
 
 

@@ -79,7 +79,13 @@ class Snapshot:
 
     @functools.cached_property
     def _stats(self) -> dict[str, Any]:
-        return self._own("stat.json", _MOST_STATS).json()
+        told = self._own("stat.json", _MOST_STATS).json()
+        files = told.get("files")
+        return {**told, **files} if isinstance(files, dict) else told
+
+    def rights_known(self, path: str) -> bool:
+        """Owner and mode are the examined machine's: stat.json tells them, or this is its own disk, not a copy of some files."""
+        return isinstance(self._stats.get(path), dict) or (self._temporary is None and self._root == self._folder)
 
     def _inside(self, path: str) -> str:
         """Where a path of the examined machine lies; its links are followed as if root/ were the root, never out of it."""
@@ -183,6 +189,9 @@ class Snapshot:
                 f"link {path}", os.readlink(f"{self._inside(parent or '/')}/{name}").encode("utf-8", "surrogateescape")
             )
         except (OSError, ValueError) as problem:
+            told = self._stats.get(path)
+            if isinstance(told, dict) and isinstance(told.get("symlink"), str):  # an archive that kept no links
+                return Answer(f"link {path}", told["symlink"].encode("utf-8", "surrogateescape"))
             return _refusal(f"link {path}", problem)
 
     def find(self, start: str, names: list[str], *, depth: int = 4, most: int = 5000, seconds: float = 0.3) -> Answer:
