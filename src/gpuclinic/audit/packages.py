@@ -15,10 +15,12 @@ _MERGED = ("/bin/", "/sbin/", "/lib/", "/lib64/", "/lib32/")
 
 
 class Ownership(msgspec.Struct):
-    """owners: path to package. sums: path to MD5 as the package was shipped. known: there is a database that could be read."""
+    """owners: path to package. sums: path to MD5 as the package was shipped. modules: those of kernel modules. known: there is a
+    database that could be read."""
 
     owners: dict[str, str] = {}
     sums: dict[str, str] = {}
+    modules: dict[str, str] = {}
     known: bool = False
 
     def owner(self, path: str) -> str | None:
@@ -50,6 +52,8 @@ def read_packages(scene: Scene) -> Ownership:
         for line in text.lines():
             if line.startswith("/") and line != "/.":
                 out.owners.setdefault(line, package)
+                if ".ko" in line[-7:]:
+                    out.modules[line] = package
     for text in scene.texts("/var/lib/dpkg/info/*.md5sums", "audit.packages", _MOST_LIST):
         for line in text.lines():
             digest, _, path = line.partition("  ")

@@ -18,6 +18,7 @@ from gpuclinic.recognise.secrets import mask
 
 if TYPE_CHECKING:
     from gpuclinic.audit.packages import Ownership
+    from gpuclinic.audit.sockets import Socket
     from gpuclinic.observe.asking import Answer, Asked
 
 MOST_TEXT = 1 << 18
@@ -182,6 +183,9 @@ class Scene:
         """Rights and owner; None where it is not there or cannot be asked."""
         if path not in self._states:
             told = self.host.stat(path).json()
+            known = getattr(self.host, "rights_known", None)
+            if told and known is not None and not known(path):
+                told = {name: value for name, value in told.items() if name in ("kind", "size")}
             mode = told.get("mode")
             self._states[path] = (
                 FileState(
@@ -191,6 +195,10 @@ class Scene:
                 if told else None
             )  # fmt: skip
         return self._states[path]
+
+    def where(self, path: str, text: str = "") -> Where:
+        """A place of which no line is told."""
+        return Where(path, None, mask(text)[:300])
 
     def link(self, path: str) -> str | None:
         """Where a link leads. A snapshot made by hand may hold the target of a link of /proc as a file's text."""
@@ -205,7 +213,9 @@ class Scene:
     @functools.cached_property
     def now(self) -> float:
         """Unix time on the examined machine when it was looked at."""
-        return self.host.clock()
+        own = getattr(self.host, "own_json", None)
+        told = own("stat.json").get("now") if own is not None else None
+        return float(told) if isinstance(told, int | float) else self.host.clock()
 
     @functools.cached_property
     def accounts(self) -> list[Account]:
@@ -249,6 +259,13 @@ class Scene:
         from gpuclinic.audit.gpus import read_gpu_processes
 
         return read_gpu_processes(self)
+
+    @functools.cached_property
+    def sockets(self) -> list[Socket]:
+        """TCP sockets that listen or are connected."""
+        from gpuclinic.audit.sockets import read_sockets
+
+        return read_sockets(self)
 
     @functools.cached_property
     def packages(self) -> Ownership:

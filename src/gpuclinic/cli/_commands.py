@@ -38,6 +38,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("history", "plot or list what the agent has kept: metrics and events", "history"),
     Command("ticket", "the report that a vendor or cloud provider asks for", "ticket"),
     Command("top", "the live picture: GPUs, their limits, findings, processes", "top"),
+    Command("audit", "say whether somebody mines here or left a back door, and what is weak", "audit"),
     Command("usage", "say who had the GPUs, and whether they used them", "usage"),
     Command(
         "run",

@@ -61,4 +61,4 @@ def load_audit() -> dict[str, AuditFinding]:
             raise ValueError(f"audit findings: an id twice, or a grade that does not fit: {bad}")
         return out
 
-    return packed("audit", sorted((DATA / "audit").glob("*.toml")), parse, dict[str, AuditFinding])
+    return packed("audit", sorted((DATA / "audit").glob("findings_*.toml")), parse, dict[str, AuditFinding])
