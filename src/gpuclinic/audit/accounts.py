@@ -39,8 +39,21 @@ def readable(scene: Scene) -> list[Hit]:
     out = []
     for path in ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/shadow.bak", "/etc/shadow.old"):
         state = scene.state(path)
-        if state is not None and state.mode is not None and state.mode & 0o004 and state.kind == "file" and _told(scene):
-            out.append(Hit(id="shadow_world_readable", subject=path, evidence=[scene.where(path, f"mode {state.mode:04o}")], values={"path": path, "mode": f"{state.mode:04o}"}))
+        if (
+            state is not None
+            and state.mode is not None
+            and state.mode & 0o004
+            and state.kind == "file"
+            and _told(scene)
+        ):
+            out.append(
+                Hit(
+                    id="shadow_world_readable",
+                    subject=path,
+                    evidence=[scene.where(path, f"mode {state.mode:04o}")],
+                    values={"path": path, "mode": f"{state.mode:04o}"},
+                )
+            )
     return out
 
 

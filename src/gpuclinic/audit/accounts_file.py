@@ -20,7 +20,7 @@ class Account(msgspec.Struct, frozen=True):
     home: str
     shell: str
     line: int
-    password: str = "x"  # noqa: S105 - the field's value where the hash stands in /etc/shadow
+    password: str = "x"
 
     @property
     def may_log_in(self) -> bool:

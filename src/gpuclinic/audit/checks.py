@@ -11,7 +11,21 @@ if TYPE_CHECKING:
     from gpuclinic.audit.hits import Hit
     from gpuclinic.audit.scene import Scene
 
-MODULES = ("mining", "gpu_load", "hiding", "libraries", "schedules", "units", "shells", "ssh_keys", "privileges", "sshd", "accounts", "jupyter", "services")
+MODULES = (
+    "mining",
+    "gpu_load",
+    "hiding",
+    "libraries",
+    "schedules",
+    "units",
+    "shells",
+    "ssh_keys",
+    "privileges",
+    "sshd",
+    "accounts",
+    "jupyter",
+    "services",
+)
 
 
 def all_checks() -> list[tuple[str, Callable[[Scene], list[Hit]]]]:

@@ -52,8 +52,12 @@ _REVERSE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _SUBSTITUTED = re.compile(r"(?:\$\(|`|<\()\s{0,3}([^`]{1,2000}?)(?:\)|`)\s{0,3}[\"']?", re.DOTALL)
-_TAKES_TEXT = re.compile(r"(?:^|[;&|({\s])(?:eval|exec|\.|source|(?:[\w./-]{0,80}/)?(?:ba|da|z|k|a)?sh(?:\s{1,3}-\w{1,4}){0,3}|python[\d.]{0,5}(?:\s{1,3}-c)?|perl(?:\s{1,3}-e)?)\s{1,3}[\"']?$")
-_OUTPUT = re.compile(r"(?:^|\s)(?:-o|-O|--output|--output-document)[=\s]{0,3}([^\s;&|\"']{1,300})|>\s{0,3}([^\s;&|\"'>]{1,300})")
+_TAKES_TEXT = re.compile(
+    r"(?:^|[;&|({\s])(?:eval|exec|\.|source|(?:[\w./-]{0,80}/)?(?:ba|da|z|k|a)?sh(?:\s{1,3}-\w{1,4}){0,3}|python[\d.]{0,5}(?:\s{1,3}-c)?|perl(?:\s{1,3}-e)?)\s{1,3}[\"']?$"
+)
+_OUTPUT = re.compile(
+    r"(?:^|\s)(?:-o|-O|--output|--output-document)[=\s]{0,3}([^\s;&|\"']{1,300})|>\s{0,3}([^\s;&|\"'>]{1,300})"
+)
 
 
 class Deed(msgspec.Struct, frozen=True):
@@ -86,7 +90,7 @@ def deeds(command: str, depth: int = 0) -> list[Deed]:
     written: list[str] = []
     for statement in _cut(text, ";&\n"):
         out += _of_statement(statement, written, depth)
-    out += _substituted(text, depth)
+    out += _substituted(text)
     return _each_once(out)
 
 
@@ -114,7 +118,11 @@ def _of_statement(statement: str, written: list[str], depth: int) -> list[Deed]:
         if _downloads(stage):
             if program.rpartition("/")[2] == "wget" and not re.search(r"\s-\w{0,3}O|--output-document", stage):
                 written += [url.rpartition("/")[2].partition("?")[0] for url in _URL.findall(stage)]
-            written += [found for match in _OUTPUT.finditer(stage) if (found := match[1] or match[2]) not in ("/dev/null", "-", "&1", "&2")]
+            written += [
+                found
+                for match in _OUTPUT.finditer(stage)
+                if (found := match[1] or match[2]) not in ("/dev/null", "-", "&1", "&2")
+            ]
         out += _started(program, rest, written)
     return out
 
@@ -129,7 +137,9 @@ def _started(program: str, rest: list[str], written: list[str]) -> list[Deed]:
         bare = path.replace('"', "").replace("'", "")
         if program in (".", "source") and re.match(r"^(?:~|\$\{?HOME\}?|/root|/home/[^/]+)/\.[\w.-]{1,60}$", bare):
             continue  # a start file of a shell reads another
-        if written and any(bare.rpartition("/")[2] and bare.rpartition("/")[2] == one.rpartition("/")[2] for one in written):
+        if written and any(
+            bare.rpartition("/")[2] and bare.rpartition("/")[2] == one.rpartition("/")[2] for one in written
+        ):
             out.append(Deed("download_run", True, bare[:200], bare))
         elif _as_home(bare).startswith("/") and odd_place(_as_home(bare)):
             out.append(Deed("odd_program", True, bare[:200], bare))
@@ -143,7 +153,7 @@ def _as_home(path: str) -> str:
     return path
 
 
-def _substituted(text: str, depth: int) -> list[Deed]:
+def _substituted(text: str) -> list[Deed]:
     """`eval $(...)`, `bash <(...)`, `sh -c "$(...)"` and back-ticks at the place of a command."""
     out: list[Deed] = []
     for found in list(_SUBSTITUTED.finditer(text))[:50]:
@@ -176,7 +186,12 @@ def _source_of(stage: str) -> str | None:
     if _URL.search(stage):
         return None
     bare = [word.strip("\"'") for word in rest if not word.startswith("-")]
-    bare = [word for word in bare if re.match(r"^(?:[\w-]{1,63}\.){1,6}[\w-]{1,63}(?::\d+)?(?:/|$)", word) and not word.startswith(("127.", "localhost"))]
+    bare = [
+        word
+        for word in bare
+        if re.match(r"^(?:[\w-]{1,63}\.){1,6}[\w-]{1,63}(?::\d+)?(?:/|$)", word)
+        and not word.startswith(("127.", "localhost"))
+    ]
     variable = any("$" in word for word in rest)
     return bare[0] if bare else "$" if variable and program.rpartition("/")[2] in ("curl", "wget") else None
 
@@ -188,7 +203,11 @@ def _downloads(stage: str) -> bool:
 def _reads_input(rest: list[str]) -> bool:
     """An interpreter that gets its program from its input: no script is named."""
     words = [word for word in rest if not re.match(r"^\d?>|^<|^&|^2>", word) and word not in ("/dev/null", "&1")]
-    return all(word.startswith("-") and word not in ("-c", "-e", "-m") for word in words[:2]) or words[:1] in (["-s"], ["-"], ["/dev/stdin"])
+    return all(word.startswith("-") and word not in ("-c", "-e", "-m") for word in words[:2]) or words[:1] in (
+        ["-s"],
+        ["-"],
+        ["/dev/stdin"],
+    )
 
 
 def _program(stage: str) -> tuple[str, list[str]]:

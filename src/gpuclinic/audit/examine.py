@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.audit.checks import all_checks
-from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.scene import Scene
 from gpuclinic.audit.verdict import compromise, grade_of, groups, posture, severity_of
 from gpuclinic.knowledge.audit import load_audit
@@ -16,6 +15,7 @@ from gpuclinic.model import Finding, Gap, Where
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuclinic.audit.hits import Hit
     from gpuclinic.observe.asking import Asked
 
 _MOST_EVIDENCE = 8
@@ -82,7 +82,8 @@ def audit(host: Asked, options: AuditOptions, progress: Callable[[str], None] | 
 
 def _wanted(identity: str, options: AuditOptions) -> bool:
     return not any(identity == n or identity.startswith(n.rstrip(".") + ".") for n in options.skip) and (
-        not options.only or any(identity == n or identity.startswith(n.rstrip(".") + ".") or n in load_audit() for n in options.only)
+        not options.only
+        or any(identity == n or identity.startswith(n.rstrip(".") + ".") or n in load_audit() for n in options.only)
     )
 
 
@@ -98,7 +99,9 @@ def _expected(hits: list[Hit], scene: Scene, options: AuditOptions) -> list[Hit]
     for hit in hits:
         process = scene.processes.get(hit.pid) if hit.pid is not None else None
         allowed = process is not None and any(
-            row.get("exe") == process.exe and row.get("user", "") in ("", names.get(process.uid, "")) for row in options.expected
+            row.get("exe") == process.exe
+            and row.get("user", "") in ("", names.get(process.uid if process.uid is not None else -1, ""))
+            for row in options.expected
         )
         out.append(msgspec.structs.replace(hit, grade="weak", severity="info") if allowed and grade_of(hit) else hit)
     return out
@@ -111,7 +114,12 @@ def _unseen(scene: Scene) -> None:
         scene.gap("audit.processes", why, required=scene.host.live, fix="run it on the running server, too")
     elif scene.as_root is False:
         fix = "run it as root: programs, descriptors and environments of others, crontabs, keys and start files of every home"
-        scene.gap("audit.processes", "not root: other users' programs, sockets and files are not shown", required=True, fix=fix)
+        scene.gap(
+            "audit.processes",
+            "not root: other users' programs, sockets and files are not shown",
+            required=True,
+            fix=fix,
+        )
     if not scene.accounts:
         scene.gap("audit.accounts", "/etc/passwd could not be read, so homes were not looked at", required=True)
     if not scene.packages.known:
@@ -126,7 +134,11 @@ def _answer(scene: Scene, hits: list[Hit], looked: list[str], options: AuditOpti
         broken = weak = "unknown"
     limited = bool(required) or not scene.processes
     findings = _findings(scene, hits, options.lang)
-    worst = max((severity_of(hit) for hit in hits if grade_of(hit) is None), key=("info", "warning", "critical").index, default="info")
+    worst = max(
+        (severity_of(hit) for hit in hits if grade_of(hit) is None),
+        key=("info", "warning", "critical").index,
+        default="info",
+    )
     if broken == "infected" or (worst == "critical" and weak == "weak"):
         verdict = "critical"
     elif broken == "suspicious" or weak == "weak":
@@ -152,7 +164,7 @@ _WORDS = {
 _SAID = {True: ("yes", "是"), False: ("no", "否"), None: ("not told", "未知")}
 
 
-def _confidence(scene: Scene, zh: bool) -> list[tuple[str, str]]:  # noqa: FBT001 - the language
+def _confidence(scene: Scene, zh: bool) -> list[tuple[str, str]]:
     from gpuclinic.audit.processes import probed
 
     told = {
@@ -165,7 +177,14 @@ def _confidence(scene: Scene, zh: bool) -> list[tuple[str, str]]:  # noqa: FBT00
 def _findings(scene: Scene, hits: list[Hit], lang: str) -> list[Finding]:
     """Gravest first, those of one intruder beside one another; more than some of one id are joined."""
     order = {id(hit): number for number, group in enumerate(sorted(groups(hits), key=_weight)) for hit in group}
-    ranked = sorted(hits, key=lambda hit: (grade_of(hit) is None, order.get(id(hit), 0), -("info", "warning", "critical").index(severity_of(hit))))
+    ranked = sorted(
+        hits,
+        key=lambda hit: (
+            grade_of(hit) is None,
+            order.get(id(hit), 0),
+            -("info", "warning", "critical").index(severity_of(hit)),
+        ),
+    )
     by_id: dict[tuple[str, str], list[Hit]] = {}
     for hit in ranked:
         by_id.setdefault((hit.id, severity_of(hit)), []).append(hit)
@@ -187,12 +206,22 @@ def _weight(group: list[Hit]) -> int:
 def _finding(scene: Scene, hit: Hit, all_of: list[Hit], lang: str) -> Finding:
     row = load_audit()[hit.id]
     zh = lang == "zh"
-    values: dict[str, Any] = {**{name: "?" for name in _PLACES}, **{k: "?" if v is None else v for k, v in hit.values.items()}, "subject": hit.subject}
+    values: dict[str, Any] = {
+        **dict.fromkeys(_PLACES, "?"),
+        **{k: "?" if v is None else v for k, v in hit.values.items()},
+        "subject": hit.subject,
+    }
     if "what" in hit.values:
         values["what"] = _DEEDS.get(str(hit.values["what"]), (str(hit.values["what"]),) * 2)[zh]
     evidence: list[Where] = list(dict.fromkeys(place for one in all_of for place in one.evidence))
     subject = hit.subject if len(all_of) == 1 else f"{hit.subject} +{len(all_of) - 1}"
-    steps = [{"text": step.zh if zh else step.en, **({"command": step.command.format_map(_Gaps(values))} if step.command else {})} for step in row.steps]
+    steps = [
+        {
+            "text": step.zh if zh else step.en,
+            **({"command": step.command.format_map(_Gaps(values))} if step.command else {}),
+        }
+        for step in row.steps
+    ]
     gpu = next((g for g in scene.gpus if g.index == hit.gpu_index), None)
     return Finding(
         row.id, severity_of(hit), "security", subject, (row.title_zh if zh else row.title_en).format_map(_Gaps(values)),
@@ -208,7 +237,22 @@ class _Gaps(dict[str, Any]):
         return "?"
 
 
-_PLACES = ("pid", "path", "user", "why", "about", "what", "name", "names", "who", "value", "port", "address", "mode", "remote")
+_PLACES = (
+    "pid",
+    "path",
+    "user",
+    "why",
+    "about",
+    "what",
+    "name",
+    "names",
+    "who",
+    "value",
+    "port",
+    "address",
+    "mode",
+    "remote",
+)
 _DEEDS = {
     "remote_code": ("runs what it downloads", "下载内容并直接执行"), "decoded_code": ("runs what it decodes", "解码后直接执行"),
     "reverse_shell": ("opens a shell to another machine", "向外部主机打开 shell"), "download_run": ("downloads a program and runs it", "下载程序并运行"),

@@ -13,11 +13,36 @@ from gpuclinic.model import Where
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.audit.scene import Gpu, Scene
+    from gpuclinic.audit.scene import Gpu, Process, Scene
 
 _SOURCE = "gpu_processes.json"
 _LEAST_SAMPLES = 12
-_NO_JOBS = ("nvidia-persiste", "nv-hostengine", "dcgm-exporter", "nvidia-powerd", "Xorg", "gnome-shell", "Xwayland", "nvidia-smi", "nvtop", "nvitop", "nvidia-cuda-mps", "nv-fabricmanage", "nvidia-device-p", "gpuclinic", "dcgmi", "gpustat", "kwin_x11", "sddm", "gdm-x-session", "nvidia-settings", "netdata", "telegraf", "all-smi", "containerd-shim")
+_NO_JOBS = (
+    "nvidia-persiste",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nvidia-powerd",
+    "Xorg",
+    "gnome-shell",
+    "Xwayland",
+    "nvidia-smi",
+    "nvtop",
+    "nvitop",
+    "nvidia-cuda-mps",
+    "nv-fabricmanage",
+    "nvidia-device-p",
+    "gpuclinic",
+    "dcgmi",
+    "gpustat",
+    "kwin_x11",
+    "sddm",
+    "gdm-x-session",
+    "nvidia-settings",
+    "netdata",
+    "telegraf",
+    "all-smi",
+    "containerd-shim",
+)
 
 
 def _column(gpu: Gpu, name: str) -> list[float]:
@@ -52,9 +77,12 @@ def steady(scene: Scene) -> list[Hit]:
             continue
         load, power = _column(gpu, "gpu_util"), _column(gpu, "power_w")
         text = f"GPU {gpu.index}: utilisation {statistics.fmean(load):.0f} %, power {statistics.fmean(power):.0f} W over {len(load)} samples"
-        holders = [scene.processes[p.pid] for p in scene.gpu_processes if p.gpu == gpu.index and p.pid in scene.processes]
+        holders = [
+            scene.processes[p.pid] for p in scene.gpu_processes if p.gpu == gpu.index and p.pid in scene.processes
+        ]
         bare = [h for h in holders if not any(f in path for path in h.mapped or [] for f in words().frameworks)]
-        for holder in bare or [None]:
+        holders_or_none: list[Process | None] = [*bare] or [None]
+        for holder in holders_or_none:
             out.append(
                 Hit(id="gpu_steady_load", subject=f"GPU {gpu.index}", refs=refs_of(holder) if holder else frozenset(), gpu_index=gpu.index,
                     pid=holder.pid if holder else None, evidence=[Where(_SOURCE, None, text)],

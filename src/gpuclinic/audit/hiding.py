@@ -93,7 +93,10 @@ def hidden(scene: Scene) -> list[Hit]:
         gpu = pid in on_gpu and namespace != "container"
         out.append(_hidden(pid, process, gpu))
     if limited and any(p not in scene.processes for p in on_gpu):
-        scene.gap("audit.hiding", "NVML names processes that this view of /proc cannot show (not root, hidepid, or a container)")
+        scene.gap(
+            "audit.hiding",
+            "NVML names processes that this view of /proc cannot show (not root, hidepid, or a container)",
+        )
     return out
 
 
@@ -105,7 +108,9 @@ def _nvml_namespace(scene: Scene) -> str:
 
 def _hidden(pid: int, process: Process | None, gpu: bool) -> Hit:
     refs = refs_of(process) if process else frozenset({pid_ref(pid)})
-    text = f"pid {pid}: signal 0 reaches it, /proc/{pid}/status opens and says Tgid {pid}; listing /proc does not show it"
+    text = (
+        f"pid {pid}: signal 0 reaches it, /proc/{pid}/status opens and says Tgid {pid}; listing /proc does not show it"
+    )
     evidence = [Where("pid_probe.json", None, text)]
     if process is not None and process.exe:
         evidence.append(process.at("exe", process.exe))

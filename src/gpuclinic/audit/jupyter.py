@@ -10,24 +10,51 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuclinic.audit.hits import Hit
+from gpuclinic.audit.scene import Process
 from gpuclinic.audit.sockets import LISTEN, is_own
 from gpuclinic.audit.units import exec_lines
+from gpuclinic.model import Where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.audit.scene import Process, Scene, Text
-    from gpuclinic.model import Where
+    from gpuclinic.audit.scene import Scene, Text
 
-_SYSTEM = ("/usr/etc/jupyter", "/usr/local/etc/jupyter", "/etc/jupyter", "/opt/conda/etc/jupyter", "/opt/jupyter", "/opt/jupyter/etc", "/opt/venv/etc/jupyter")
+_SYSTEM = (
+    "/usr/etc/jupyter",
+    "/usr/local/etc/jupyter",
+    "/etc/jupyter",
+    "/opt/conda/etc/jupyter",
+    "/opt/jupyter",
+    "/opt/jupyter/etc",
+    "/opt/venv/etc/jupyter",
+)
 _FILES = ("jupyter_server_config", "jupyter_notebook_config", "jupyter_lab_config", "jupyter_config")
-_CLASSES = re.compile(r"^(?:ServerApp|NotebookApp|LabApp|ExtensionApp|IdentityProvider|PasswordIdentityProvider|JupyterApp|SingleUserNotebookApp|LabServerApp|JupyterNotebookApp)$")
-_SHORT = {"--ip": "ip", "--port": "port", "--allow-root": "allow_root", "--certfile": "certfile", "--keyfile": "keyfile", "--no-mathjax": "", "--ServerApp": ""}
-_OPEN = frozenset(["", "*", "0.0.0.0", "::", "[::]"])  # noqa: S104 - what a careless configuration says
-_IS_JUPYTER = re.compile(r"(?:^|/)jupyter(?:-lab|-notebook|-server|lab)?(?:$|\s)|-m\s+(?:jupyter\S*|notebook|jupyterlab)|jupyter_server|jupyter-nbclassic", re.IGNORECASE)
+_CLASSES = re.compile(
+    r"^(?:ServerApp|NotebookApp|LabApp|ExtensionApp|IdentityProvider|PasswordIdentityProvider|JupyterApp|SingleUserNotebookApp|LabServerApp|JupyterNotebookApp)$"
+)
+_SHORT = {
+    "--ip": "ip",
+    "--port": "port",
+    "--allow-root": "allow_root",
+    "--certfile": "certfile",
+    "--keyfile": "keyfile",
+    "--no-mathjax": "",
+    "--ServerApp": "",
+}
+_OPEN = frozenset(["", "*", "0.0.0.0", "::", "[::]"])
+_IS_JUPYTER = re.compile(
+    r"(?:^|/)jupyter(?:-lab|-notebook|-server|lab)?(?:$|\s)|-m\s+(?:jupyter\S*|notebook|jupyterlab)|jupyter_server|jupyter-nbclassic",
+    re.IGNORECASE,
+)
 _HUB = re.compile(r"jupyterhub|singleuser|batchspawner", re.IGNORECASE)
-_OLD = re.compile(r"PROTOCOL_(?:SSLv2|SSLv3|SSLv23|TLSv1(?!_2)(?:_1)?)\b|TLSVersion\.(?:SSLv3|TLSv1(?:_1)?)\b|SECLEVEL=0|\bTLSv1(?:\.[01])?[\"']")
-_WEAK = re.compile(r"(?<![!\w-])(?:RC4|DES-CBC|3DES|DES|NULL|eNULL|aNULL|MD5|EXP(?:ORT)?|LOW|ADH|SEED|IDEA)(?![\w])|SECLEVEL=0|(?<![!\w])ALL(?::|$)", re.IGNORECASE)
+_OLD = re.compile(
+    r"PROTOCOL_(?:SSLv2|SSLv3|SSLv23|TLSv1(?!_2)(?:_1)?)\b|TLSVersion\.(?:SSLv3|TLSv1(?:_1)?)\b|SECLEVEL=0|\bTLSv1(?:\.[01])?[\"']"
+)
+_WEAK = re.compile(
+    r"(?<![!\w-])(?:RC4|DES-CBC|3DES|DES|NULL|eNULL|aNULL|MD5|EXP(?:ORT)?|LOW|ADH|SEED|IDEA)(?![\w])|SECLEVEL=0|(?<![!\w])ALL(?::|$)",
+    re.IGNORECASE,
+)
 _UNTOLD = object()
 
 
@@ -53,7 +80,11 @@ def from_python(text: Text) -> Settings:
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Attribute) and _CLASSES.match(target.value.attr):
+            if (
+                isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Attribute)
+                and _CLASSES.match(target.value.attr)
+            ):
                 shown = ast.get_source_segment(text.text, node.value) or ""
                 try:
                     value = ast.literal_eval(node.value)
@@ -67,7 +98,9 @@ def _hushed(text: Text, index: int, name: str) -> Where:
     """The line; of a token or password only its name and whether it is empty."""
     if name in ("token", "password", "hashed_password"):
         line = text.lines()[index]
-        return text.at(index, re.sub(r"=.*", lambda m: "= ''" if re.match(r"=\s*u?(''|\"\")", m[0]) else "= (hidden)", line))
+        return text.at(
+            index, re.sub(r"=.*", lambda m: "= ''" if re.match(r"=\s*u?(''|\"\")", m[0]) else "= (hidden)", line)
+        )
     return text.at(index)
 
 
@@ -82,7 +115,13 @@ def from_json(text: Text) -> Settings:
         if _CLASSES.match(str(name)) and isinstance(rows, dict):
             for key, value in rows.items():
                 index = next((n for n, line in enumerate(text.lines()) if f'"{key}"' in line), 0)
-                out[str(key)] = Value(value, _hushed(text, index, str(key)) if key not in ("token", "password", "hashed_password") else text.at(index, f"{key}: {'(empty)' if value == '' else '(hidden)'}"), str(value)[:2000])
+                out[str(key)] = Value(
+                    value,
+                    _hushed(text, index, str(key))
+                    if key not in ("token", "password", "hashed_password")
+                    else text.at(index, f"{key}: {'(empty)' if value == '' else '(hidden)'}"),
+                    str(value)[:2000],
+                )
     return out
 
 
@@ -121,13 +160,24 @@ def servers(scene: Scene) -> list[Server]:
     out: list[Server] = []
     for process in scene.processes.values():
         line = " ".join(process.argv)
-        if not process.argv or not _IS_JUPYTER.search(line) or _HUB.search(line) or re.search(r"ipykernel|kernel-", line):
+        if (
+            not process.argv
+            or not _IS_JUPYTER.search(line)
+            or _HUB.search(line)
+            or re.search(r"ipykernel|kernel-", line)
+        ):
             continue
-        home = (process.variables or {}).get("HOME") or next((a.home for a in scene.accounts if a.uid == process.uid), "")
+        home = (process.variables or {}).get("HOME") or next(
+            (a.home for a in scene.accounts if a.uid == process.uid), ""
+        )
         own = _of_folders(scene, [f"{home}/.jupyter", f"{home}/.local/etc/jupyter"]) if home.startswith("/") else {}
         named = _named_config(scene, process.argv)
         where = process.at("cmdline", re.sub(r"((?:token|password)=)\S+", r"\1(hidden)", line)[:250])
-        out.append(Server(f"pid {process.pid}", {**shared, **own, **named, **from_arguments(process.argv, where)}, process, True))
+        out.append(
+            Server(
+                f"pid {process.pid}", {**shared, **own, **named, **from_arguments(process.argv, where)}, process, True
+            )
+        )
     if out:
         return out
     for folder in ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"):
@@ -139,7 +189,15 @@ def servers(scene: Scene) -> list[Server]:
                     home = next((a.home for a in scene.accounts if a.name == user), "/root")
                     own = _of_folders(scene, [f"{home}/.jupyter"])
                     named = _named_config(scene, value.split())
-                    out.append(Server(text.path.rpartition("/")[2], {**shared, **own, **named, **from_arguments(value.split(), text.at(index))}, None, False, user))
+                    out.append(
+                        Server(
+                            text.path.rpartition("/")[2],
+                            {**shared, **own, **named, **from_arguments(value.split(), text.at(index))},
+                            None,
+                            False,
+                            user,
+                        )
+                    )
     if not out:
         for account, home in scene.homes():
             own = _of_folders(scene, [f"{home}/.jupyter"])
@@ -152,7 +210,13 @@ def servers(scene: Scene) -> list[Server]:
 
 def _named_config(scene: Scene, argv: list[str]) -> Settings:
     for n, word in enumerate(argv):
-        path = word.partition("=")[2] if word.startswith("--config=") else argv[n + 1] if word == "--config" and n + 1 < len(argv) else ""
+        path = (
+            word.partition("=")[2]
+            if word.startswith("--config=")
+            else argv[n + 1]
+            if word == "--config" and n + 1 < len(argv)
+            else ""
+        )
         if path.startswith("/"):
             text = scene.text(path, "audit.jupyter")
             return (from_json(text) if path.endswith(".json") else from_python(text)) if text else {}
@@ -178,7 +242,13 @@ def settings(scene: Scene) -> list[Hit]:
         told = server.settings
         process = server.process
         if process is not None and process.uid == 0:
-            out.append(_hit("jupyter_as_root", server, [process.at("status", f"pid {process.pid} ({process.comm}) runs as uid 0")]))
+            out.append(
+                _hit(
+                    "jupyter_as_root",
+                    server,
+                    [process.at("status", f"pid {process.pid} ({process.comm}) runs as uid 0")],
+                )
+            )
         elif _is(told, "allow_root", True) and (process is None and (server.unit_user or "root") == "root"):
             out.append(_hit("jupyter_as_root", server, [told["allow_root"].where]))
         if _is(told, "disable_check_xsrf", True):
@@ -195,7 +265,14 @@ def _is(told: Settings, name: str, value: object) -> bool:
 
 def _hit(identity: str, server: Server, evidence: list[Where], severity: str | None = None) -> Hit:
     pid = server.process.pid if server.process else None
-    return Hit(id=identity, subject=f"Jupyter ({server.name})", evidence=evidence, values={"name": server.name}, pid=pid, severity=severity)
+    return Hit(
+        id=identity,
+        subject=f"Jupyter ({server.name})",
+        evidence=evidence,
+        values={"name": server.name},
+        pid=pid,
+        severity=severity,
+    )
 
 
 def _public(scene: Scene, server: Server) -> tuple[bool, list[Where]]:
@@ -220,7 +297,9 @@ def _reach(scene: Scene, server: Server) -> list[Hit]:
     token, password = told.get("token"), told.get("hashed_password") or told.get("password")
     free = token is not None and token.value == "" and not (password is not None and password.value)
     if free and token is not None:
-        out.append(_hit("jupyter_no_token", server, [token.where, *shown], None if public or not server.running else "info"))
+        out.append(
+            _hit("jupyter_no_token", server, [token.where, *shown], None if public or not server.running else "info")
+        )
     elif _is(told, "allow_unauthenticated_access", True) and public and token is not None and token.value == "":
         out.append(_hit("jupyter_no_token", server, [told["allow_unauthenticated_access"].where]))
     certificate = told.get("certfile") or told.get("ssl_options")
@@ -237,7 +316,13 @@ def _tls(scene: Scene, server: Server) -> list[Hit]:
             out.append(_hit("jupyter_tls_old", server, [options.where]))
         ciphers = re.search(r"[\"']ciphers[\"']\s*:\s*[\"']([^\"']{1,1000})", options.text)
         if ciphers and _WEAK.search(ciphers[1]):
-            out.append(_hit("jupyter_weak_ciphers", server, [msgspec.structs.replace(options.where, text=f"ciphers: {ciphers[1][:150]}")]))
+            out.append(
+                _hit(
+                    "jupyter_weak_ciphers",
+                    server,
+                    [msgspec.structs.replace(options.where, text=f"ciphers: {ciphers[1][:150]}")],
+                )
+            )
     inner = re.search(r"[\"']keyfile[\"']\s*:\s*[\"']([^\"']{1,300})", options.text) if options is not None else None
     key = server.settings.get("keyfile")
     path = str(key.value) if key is not None and isinstance(key.value, str) else inner[1] if inner else ""

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from gpuclinic.audit.scene import Scene, Text
 
 _LIBRARY = "libnvidia-ml.so"
-_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", "/usr/lib/wsl/lib", "/usr/local/lib", "/usr/local/lib64", "/opt/lib")
+_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib/wsl/lib",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/opt/lib",
+)
 _MOST_LIBRARY = 32 << 20
 _VERSION = re.compile(r"(?:Kernel Module|NVRM version:.*?)\s+(\d{3}\.\d{1,3}(?:\.\d{1,3})?)")
 _TARGET = re.compile(r"^(?:[\w./-]{0,200}/)?libnvidia-ml\.so\.(\d{3}\.\d{1,3}(?:\.\d{1,3})?)$")
@@ -32,7 +43,9 @@ _HONEST_MODULES = re.compile(
     r"lttng_\w+|virtio_\w+|hv_\w+|mana\w*|mlxfw|ofed\w*|compat|mlx_compat|memtrack|ecryptfs|nct\w+|it87|asus\w*|system76\w*|tuxedo\w*|clevo\w*|framework\w*|corefreqk|kernelcare|kpatch\w*|livepatch\w*)$"
 )
 """Modules of drivers, file systems and security agents that are built outside of the kernel: what their vendors and DKMS packages call them."""
-_LOADS = re.compile(r"\b(?:insmod|modprobe|depmod|finit_module|kmod)\b|\.ko\b|\bmanual_add_modules\b|\bforce_load\b|copy_exec|add_drivers")
+_LOADS = re.compile(
+    r"\b(?:insmod|modprobe|depmod|finit_module|kmod)\b|\.ko\b|\bmanual_add_modules\b|\bforce_load\b|copy_exec|add_drivers"
+)
 
 
 def nvml_library(scene: Scene) -> list[Hit]:
@@ -51,7 +64,12 @@ def nvml_library(scene: Scene) -> list[Hit]:
                 why = (f"no package owns it, and the dynamic loader prefers {folder}", "strong")
             if why is not None:
                 out.append(_tampered(scene, link, *why))
-        beside = [n for n in names if re.search(r"(?:orig|real|bak|old|true|vendor|\.so\.\d+~|_$|\.s$)", n.removeprefix(_LIBRARY)) or n.removeprefix(_LIBRARY).startswith(("-", "_"))]
+        beside = [
+            n
+            for n in names
+            if re.search(r"(?:orig|real|bak|old|true|vendor|\.so\.\d+~|_$|\.s$)", n.removeprefix(_LIBRARY))
+            or n.removeprefix(_LIBRARY).startswith(("-", "_"))
+        ]
         if beside and not out:
             out.append(_tampered(scene, f"{folder}/{beside[0]}", "a copy of the library was put aside", "strong"))
     return out
@@ -65,8 +83,14 @@ def _tampered(scene: Scene, path: str, why: str, grade: str | None) -> Hit:
 
 
 def _driver(scene: Scene) -> str | None:
-    text = scene.text("/proc/driver/nvidia/version", "audit.libraries") or scene.text("/sys/module/nvidia/version", "audit.libraries")
-    found = (_VERSION.search(text.text) or re.search(r"^(\d{3}\.\d{1,3}(?:\.\d{1,3})?)$", text.text.strip())) if text else None
+    text = scene.text("/proc/driver/nvidia/version", "audit.libraries") or scene.text(
+        "/sys/module/nvidia/version", "audit.libraries"
+    )
+    found = (
+        (_VERSION.search(text.text) or re.search(r"^(\d{3}\.\d{1,3}(?:\.\d{1,3})?)$", text.text.strip()))
+        if text
+        else None
+    )
     return found[1] if found else None
 
 
@@ -75,9 +99,15 @@ def _wrong(scene: Scene, folder: str, link: str, version: str | None) -> tuple[s
     target = scene.host.link(link).text if scene.host.link(link).ok else ""
     if not target and not scene.host.live:
         small = scene.text(link, "audit.libraries", 4096)
-        target = small.text.strip() if small is not None and len(small.data) < 300 and _TARGET.match(small.text.strip()) else ""
+        target = (
+            small.text.strip()
+            if small is not None and len(small.data) < 300 and _TARGET.match(small.text.strip())
+            else ""
+        )
     if not target:
-        packaged = any(scene.packages.owner(f"{folder}/{n}") for n in scene.names(folder) if n.startswith(f"{_LIBRARY}."))
+        packaged = any(
+            scene.packages.owner(f"{folder}/{n}") for n in scene.names(folder) if n.startswith(f"{_LIBRARY}.")
+        )
         return "it is a file of its own, not the link to the driver's library", None if packaged else "strong"
     found = _TARGET.match(target)
     if not found:
@@ -91,7 +121,10 @@ def _wrong(scene: Scene, folder: str, link: str, version: str | None) -> tuple[s
         if content.ok and not content.cut and hashlib.md5(content.data, usedforsecurity=False).hexdigest() != told:
             return f"{path} is not what its package {scene.packages.owner(path) or ''} installed (MD5 differs)", None
     elif scene.packages.known and not scene.packages.owner(path):
-        scene.gap("audit.libraries", f"{path}: no package owns it, so it could not be verified (a runfile or container install)")
+        scene.gap(
+            "audit.libraries",
+            f"{path}: no package owns it, so it could not be verified (a runfile or container install)",
+        )
     return None
 
 
@@ -109,9 +142,17 @@ def nvidia_smi(scene: Scene) -> list[Hit]:
         told = scene.packages.md5(path)
         script = content.data[:2] == b"#!"
         filters = script and re.search(r"grep\s{1,3}-\w{0,3}v|\bsed\b|\bawk\b|/dev/null\s*$", content.text) is not None
-        differs = told is not None and not content.cut and hashlib.md5(content.data, usedforsecurity=False).hexdigest() != told
+        differs = (
+            told is not None
+            and not content.cut
+            and hashlib.md5(content.data, usedforsecurity=False).hexdigest() != told
+        )
         if filters or (differs and not script):
-            why = "a script in its place filters what it prints" if filters else "it is not what its package installed (MD5 differs)"
+            why = (
+                "a script in its place filters what it prints"
+                if filters
+                else "it is not what its package installed (MD5 differs)"
+            )
             out.append(
                 Hit(id="nvidia_smi_replaced", subject=path, refs=frozenset({file_ref(path), "telemetry"}), grade="strong" if filters or differs else "medium",
                     evidence=[scene.where(path, why)], values={"path": path, "why": why})
@@ -186,15 +227,37 @@ def _module_file(scene: Scene, name: str) -> tuple[str | None, str | None]:
     for path, package in scene.packages.modules.items():
         if re.sub(r"\.ko(?:\.(?:xz|zst|gz))?$", "", path.rpartition("/")[2]).replace("-", "_") == plain:
             return package, path
-    told = scene.host.find("/lib/modules", [f"{name}.ko", f"{plain}.ko", f"{name}.ko.zst", f"{name}.ko.xz"], depth=6, most=20_000, seconds=0.3).json()
+    told = scene.host.find(
+        "/lib/modules",
+        [f"{name}.ko", f"{plain}.ko", f"{name}.ko.zst", f"{name}.ko.xz"],
+        depth=6,
+        most=20_000,
+        seconds=0.3,
+    ).json()
     found = [p for p in told.get("found", []) if isinstance(p, str)]
-    source = next((p for p in scene.names("/usr/src") if p.replace("-", "_").startswith(f"{plain}_") and scene.packages.owner(f"/usr/src/{p}/dkms.conf")), None)
+    source = next(
+        (
+            p
+            for p in scene.names("/usr/src")
+            if p.replace("-", "_").startswith(f"{plain}_") and scene.packages.owner(f"/usr/src/{p}/dkms.conf")
+        ),
+        None,
+    )
     if source is not None:
         return scene.packages.owner(f"/usr/src/{source}/dkms.conf"), found[0] if found else None
     return None, found[0] if found else None
 
 
-_INITRAMFS = ("/etc/initramfs-tools/hooks/*", "/etc/initramfs-tools/scripts/*/*", "/usr/share/initramfs-tools/hooks/*", "/usr/share/initramfs-tools/scripts/*/*", "/usr/lib/dracut/modules.d/*/*.sh", "/etc/dracut.conf.d/*.conf", "/usr/lib/initcpio/hooks/*", "/usr/lib/initcpio/install/*")
+_INITRAMFS = (
+    "/etc/initramfs-tools/hooks/*",
+    "/etc/initramfs-tools/scripts/*/*",
+    "/usr/share/initramfs-tools/hooks/*",
+    "/usr/share/initramfs-tools/scripts/*/*",
+    "/usr/lib/dracut/modules.d/*/*.sh",
+    "/etc/dracut.conf.d/*.conf",
+    "/usr/lib/initcpio/hooks/*",
+    "/usr/lib/initcpio/install/*",
+)
 
 
 def initramfs(scene: Scene) -> list[Hit]:
@@ -210,10 +273,24 @@ def initramfs(scene: Scene) -> list[Hit]:
                 continue
             index, line = loads
             names = [name for name in unowned if re.search(rf"\b{re.escape(name)}\b", text.text)]
-            bad = bool(names) or re.search(r"/dev/tcp/|\bcurl\b|\bwget\b|base64\s+-d|/\.[\w-]+/|memfd", text.text) is not None
+            bad = (
+                bool(names)
+                or re.search(r"/dev/tcp/|\bcurl\b|\bwget\b|base64\s+-d|/\.[\w-]+/|memfd", text.text) is not None
+            )
             refs = frozenset({file_ref(text.path), *(f"module:{n}" for n in names)})
-            grade = None if bad or scene.packages.known and re.search(r"\b(?:insmod|finit_module)\b", line) else "medium"
-            out.append(Hit(id="initramfs_hook", subject=text.path, refs=refs, grade=grade, evidence=[text.at(index)], values={"path": text.path}))
+            grade = (
+                None if bad or (scene.packages.known and re.search(r"\b(?:insmod|finit_module)\b", line)) else "medium"
+            )
+            out.append(
+                Hit(
+                    id="initramfs_hook",
+                    subject=text.path,
+                    refs=refs,
+                    grade=grade,
+                    evidence=[text.at(index)],
+                    values={"path": text.path},
+                )
+            )
     return out
 
 

@@ -13,7 +13,10 @@ from gpuclinic.model import digits
 
 ENOUGH = 3
 """Points from which on a command line is a miner's (measured in the study: 12 of 12 spellings, 0 of 15 innocent ones)."""
-_HOST_PORT = re.compile(r"^(?:[a-z][a-z\d+.-]{0,30}://)?(?:[^@/\s]{1,200}@)?([A-Za-z\d.-]{3,200}|\[[\da-fA-F:]{2,40}\]):(\d{1,5})(?:[/#?].*)?$", re.IGNORECASE)
+_HOST_PORT = re.compile(
+    r"^(?:[a-z][a-z\d+.-]{0,30}://)?(?:[^@/\s]{1,200}@)?([A-Za-z\d.-]{3,200}|\[[\da-fA-F:]{2,40}\]):(\d{1,5})(?:[/#?].*)?$",
+    re.IGNORECASE,
+)
 _SCHEME = re.compile(r"^([a-z][a-z\d+.]{2,30})://", re.IGNORECASE)
 _WALLETS = re.compile(
     r"^(?:0x[\da-fA-F]{40}|[48][\dAB][1-9A-HJ-NP-Za-km-z]{93}(?:[1-9A-HJ-NP-Za-km-z]{11})?|bc1[\da-z]{25,60}|(?:kaspa|nexa|karlsen|pyrin|xel|alph|dero|zeph|ltc1|deroi?)[:\da-z]{30,120}|"
@@ -56,7 +59,9 @@ def score_arguments(argv: list[str], program: str = "") -> Score:
     for option, value in pairs:
         _value_signs(option, value, out, seen)
     given = {option for option, _ in pairs}
-    host = next((v for o, v in pairs if o in ("--server", "-server", "--host", "-s", "--pool", "-P") and v and "." in v), None)
+    host = next(
+        (v for o, v in pairs if o in ("--server", "-server", "--host", "-s", "--pool", "-P") and v and "." in v), None
+    )
     if host and given & {"--port", "-port"} and "place" not in seen and given & words().user_options:
         out.add(1, f"{host} and a port")
         out.ports += [n for o, v in pairs if o in ("--port", "-port") and (n := digits(v or "")) is not None]
@@ -100,8 +105,10 @@ def _value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> 
     user = text
     if "://" in text and "@" in text:
         user = text.partition("://")[2].rpartition("@")[0]
-    if (option in w.user_options or "@" in text) and "wallet" not in seen and (
-        _WALLETS.match(user.partition(":")[0] if "://" in text else user) or _WALLETS.match(user)
+    if (
+        (option in w.user_options or "@" in text)
+        and "wallet" not in seen
+        and (_WALLETS.match(user.partition(":")[0] if "://" in text else user) or _WALLETS.match(user))
     ):
         seen.add("wallet")
         out.add(2, "a wallet as user")
@@ -150,13 +157,24 @@ def miner_config(text: str) -> list[str]:
         line = line.strip()
         if line.startswith(("#", ";", "//")) or len(line) > 4000:
             continue
-        found = score_arguments(["x", *line.replace("\"", " ").split()])
+        found = score_arguments(["x", *line.replace('"', " ").split()])
         if found.points >= ENOUGH:
             return found.why
         pair = re.match(r"^\"?([\w-]{1,40})\"?\s{0,5}[:=]\s{0,5}\"?([^\",]{1,300})", line)
         if pair:
             name, value = pair[1].lower(), pair[2].strip()
-            key = {"pool": "--pool", "url": "--url", "algo": "--algo", "algorithm": "--algo", "wallet": "--wallet", "user": "--user", "coin": "--coin", "server": "--server", "pool_address": "--url", "wallet_address": "--user"}.get(name)
+            key = {
+                "pool": "--pool",
+                "url": "--url",
+                "algo": "--algo",
+                "algorithm": "--algo",
+                "wallet": "--wallet",
+                "user": "--user",
+                "coin": "--coin",
+                "server": "--server",
+                "pool_address": "--url",
+                "wallet_address": "--user",
+            }.get(name)
             if key is not None:
                 _value_signs(key, value, out, set())
     return out.why if out.points >= ENOUGH else []
@@ -164,14 +182,35 @@ def miner_config(text: str) -> list[str]:
 
 def _in_json(told: dict[str, Any]) -> list[str]:
     pools = told.get("pools") or told.get("pool_list") or told.get("pool")
-    rows = [row for row in pools if isinstance(row, dict)] if isinstance(pools, list) else [pools] if isinstance(pools, dict) else []
+    rows = (
+        [row for row in pools if isinstance(row, dict)]
+        if isinstance(pools, list)
+        else [pools]
+        if isinstance(pools, dict)
+        else []
+    )
     why = []
     for row in rows[:20]:
         url = str(row.get("url") or row.get("pool_address") or row.get("host") or "")
         user = row.get("user") or row.get("wallet_address") or row.get("wallet")
         if url and user:
             why.append(f"pool {url[:80]}")
-    own = [key for key in ("donate-level", "donate-over-proxy", "randomx", "nicehash", "autosave", "cuda", "opencl", "algo", "coin", "background") if key in told]
+    own: list[str] = [
+        key
+        for key in (
+            "donate-level",
+            "donate-over-proxy",
+            "randomx",
+            "nicehash",
+            "autosave",
+            "cuda",
+            "opencl",
+            "algo",
+            "coin",
+            "background",
+        )
+        if key in told
+    ]
     own += [f"algo {row['algo']}" for row in rows if str(row.get("algo") or "").lower() in words().algorithms]
     own += [key for row in rows for key in ("nicehash", "rig-id", "keepalive", "tls-fingerprint") if key in row]
     return [*why, *own[:4]] if why and own else []

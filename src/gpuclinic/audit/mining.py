@@ -17,13 +17,56 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuclinic.audit.scene import Process, Scene
+    from gpuclinic.model import Scalar, Where
 
 _MOST_CONFIG = 1 << 16
 _CONFIG_OPTION = re.compile(r"^(?:-c|--config|-config|--conf|-f|--config-file)$")
-_CONFIG_NAMES = ("config.json", "config.txt", "pools.txt", "config.ini", "xmrig.json", "miner.conf", "cpu.txt", "start.sh", "mine.sh", ".env")
-_SEARCHED = ("/tmp", "/var/tmp", "/dev/shm", "/root", "/home", "/opt", "/usr/local", "/var/lib", "/srv", "/etc", "/usr/lib", "/var/www")  # noqa: S108
+_CONFIG_NAMES = (
+    "config.json",
+    "config.txt",
+    "pools.txt",
+    "config.ini",
+    "xmrig.json",
+    "miner.conf",
+    "cpu.txt",
+    "start.sh",
+    "mine.sh",
+    ".env",
+)
+_SEARCHED = (
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/root",
+    "/home",
+    "/opt",
+    "/usr/local",
+    "/var/lib",
+    "/srv",
+    "/etc",
+    "/usr/lib",
+    "/var/www",
+)
 """Where files of miners are looked for by name; nothing is opened but small text files of the names below."""
-_NAMED_FILES = ["xmrig", "xmrig.json", "config.json", "pools.txt", "t-rex", "lolMiner", "nbminer", "gminer", "rigel", "SRBMiner-MULTI", "nanominer", "PhoenixMiner", "teamredminer", "bzminer", "onezerominer", "kdevtmpfsi", "kinsing"]
+_NAMED_FILES = [
+    "xmrig",
+    "xmrig.json",
+    "config.json",
+    "pools.txt",
+    "t-rex",
+    "lolMiner",
+    "nbminer",
+    "gminer",
+    "rigel",
+    "SRBMiner-MULTI",
+    "nanominer",
+    "PhoenixMiner",
+    "teamredminer",
+    "bzminer",
+    "onezerominer",
+    "kdevtmpfsi",
+    "kinsing",
+]
 
 
 def subject_of(process: Process) -> str:
@@ -82,14 +125,16 @@ def command_lines(scene: Scene) -> list[Hit]:
                     evidence=[text], values={"path": path, "why": ", ".join(why)})
             )  # fmt: skip
         if score.points >= ENOUGH or config is not None or named:
-            why = named or (", ".join(score.why) if score.points >= ENOUGH else f"its configuration {config[0]}" if config else "")
+            reason = named or (
+                ", ".join(score.why) if score.points >= ENOUGH else f"its configuration {config[0]}" if config else ""
+            )
             kind = "argv" if score.points >= ENOUGH or named else "config"
             evidence = [process.at("cmdline", process.shown() or process.comm)]
             if process.exe:
                 evidence.append(process.at("exe", process.exe + (" (deleted)" if process.deleted else "")))
             out.append(
                 Hit(id="miner_process", subject=subject_of(process), refs=refs, pid=process.pid, kind=kind, evidence=evidence,
-                    values={"pid": process.pid, "why": why, "user": _user(scene, process)})
+                    values={"pid": process.pid, "why": reason, "user": _user(scene, process)})
             )  # fmt: skip
             out += _connections(scene, process, score, refs)
     return out
@@ -108,24 +153,45 @@ def _known(process: Process, score: Score) -> str | None:
     exe = base_name(process.exe or "")
     first = base_name(process.argv[0]) if process.argv else ""
     comm = process.comm.lower()
-    script = base_name(process.argv[1]) if len(process.argv) > 1 and re.match(r"^(?:python|perl|bash|sh|node)", exe or first) else ""
-    for name in (exe, first, score.known, comm if comm == exe or not exe else "", script if "/" in (process.argv[1:2] or [""])[0] else ""):
+    script = (
+        base_name(process.argv[1])
+        if len(process.argv) > 1 and re.match(r"^(?:python|perl|bash|sh|node)", exe or first)
+        else ""
+    )
+    for name in (
+        exe,
+        first,
+        score.known,
+        comm if comm == exe or not exe else "",
+        script if "/" in (process.argv[1:2] or [""])[0] else "",
+    ):
         if name and name in words().programs:
             return name
     return None
 
 
 def _user(scene: Scene, process: Process) -> str:
-    return next((a.name for a in scene.accounts if a.uid == process.uid), f"uid {process.uid}" if process.uid is not None else "?")
+    return next(
+        (a.name for a in scene.accounts if a.uid == process.uid),
+        f"uid {process.uid}" if process.uid is not None else "?",
+    )
 
 
-def _config_of(scene: Scene, process: Process) -> tuple[str, list[str], object] | None:
+def _config_of(scene: Scene, process: Process) -> tuple[str, list[str], Where] | None:
     """A miner's configuration that a process names, has open, or that lies beside its program."""
     paths = [v for o, v in zip(process.argv, process.argv[1:], strict=False) if _CONFIG_OPTION.match(o)]
     paths += [w.partition("=")[2] for w in process.argv if w.startswith(("--config=", "-c="))]
-    paths += [t for t in (process.files or {}).values() if t.startswith("/") and t.endswith((".json", ".txt", ".conf", ".ini"))]
+    paths += [
+        t
+        for t in (process.files or {}).values()
+        if t.startswith("/") and t.endswith((".json", ".txt", ".conf", ".ini"))
+    ]
     exe = process.exe or ""
-    if exe.startswith("/") and not in_system_place(exe) and not re.search(r"/(?:python|node|java|ruby|perl)[\d.]*$", exe):
+    if (
+        exe.startswith("/")
+        and not in_system_place(exe)
+        and not re.search(r"/(?:python|node|java|ruby|perl)[\d.]*$", exe)
+    ):
         paths += [posixpath.join(posixpath.dirname(exe), name) for name in _CONFIG_NAMES]
     cwd = process.cwd or ""
     for path in dict.fromkeys(paths[:24]):
@@ -161,7 +227,7 @@ def named_pools(scene: Scene) -> list[Hit]:
     for index, line in enumerate(hosts.lines() if hosts else ()):
         cells = line.partition("#")[0].split()
         pool = next((name for name in cells[1:] if is_pool(name)), None)
-        if pool is None or is_own(cells[0]) or cells[0] == "0.0.0.0":  # noqa: S104 - a blocked name
+        if pool is None or is_own(cells[0]) or cells[0] == "0.0.0.0":
             continue
         for one in scene.sockets:
             if one.state == ESTABLISHED and one.remote[0] == cells[0]:
@@ -185,8 +251,11 @@ def odd_programs(scene: Scene) -> list[Hit]:
         if not exe or place is None or in_a_job(process) or scene.packages.owner(exe):
             continue
         refs = refs_of(process)
-        evidence = [process.at("exe", exe + (" (deleted)" if process.deleted else "")), process.at("cmdline", process.shown() or process.comm)]
-        values = {"pid": process.pid, "path": exe, "user": _user(scene, process)}
+        evidence = [
+            process.at("exe", exe + (" (deleted)" if process.deleted else "")),
+            process.at("cmdline", process.shown() or process.comm),
+        ]
+        values: dict[str, Scalar] = {"pid": process.pid, "path": exe, "user": _user(scene, process)}
         lives_on = process.task is None or process.task.ppid == 1 or process.pid in gpu_pids
         if process.deleted:
             out.append(

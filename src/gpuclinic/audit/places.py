@@ -7,10 +7,20 @@ import re
 
 from gpuclinic.knowledge.audit_words import words
 
-_TEMPORARY = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/", "/run/lock/", "/var/lock/", "/dev/mqueue/", "/usr/tmp/")  # noqa: S108 - names
+_TEMPORARY = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/", "/run/lock/", "/var/lock/", "/dev/mqueue/", "/usr/tmp/")
 _MADE_UP = re.compile(r"(?:^|/)(?:\.{3,}|\.\s+|\s+|\.\.\s+)(?:/|$)")
 """Names that are to be overlooked: three dots, dots and blanks."""
-_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/", "/lib/", "/lib64/", "/usr/lib64/", "/usr/libexec/")
+_SYSTEM = (
+    "/bin/",
+    "/sbin/",
+    "/usr/bin/",
+    "/usr/sbin/",
+    "/usr/lib/",
+    "/lib/",
+    "/lib64/",
+    "/usr/lib64/",
+    "/usr/libexec/",
+)
 
 
 def odd_place(path: str) -> str | None:
@@ -27,7 +37,9 @@ def odd_place(path: str) -> str | None:
     if temporary and any(part in f"{path}/" for part in words().honest_temporary):
         return None
     hidden = [part for part in parts if part.startswith(".") and part not in (".", "..")]
-    if _MADE_UP.search(path) or (hidden and (temporary or hidden[0] not in words().honest_hidden or path.startswith(_SYSTEM))):
+    if _MADE_UP.search(path) or (
+        hidden and (temporary or hidden[0] not in words().honest_hidden or path.startswith(_SYSTEM))
+    ):
         return "hidden"
     return "temporary" if temporary else None
 

@@ -13,10 +13,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuclinic.audit.scene import Scene
+    from gpuclinic.model import Where
 
-_CLOUD_USERS = frozenset(["ubuntu", "debian", "ec2-user", "centos", "rocky", "almalinux", "cloud-user", "fedora", "opensuse", "azureuser", "admin", "vagrant", "core", "opc"])
+_CLOUD_USERS = frozenset(
+    [
+        "ubuntu",
+        "debian",
+        "ec2-user",
+        "centos",
+        "rocky",
+        "almalinux",
+        "cloud-user",
+        "fedora",
+        "opensuse",
+        "azureuser",
+        "admin",
+        "vagrant",
+        "core",
+        "opc",
+    ]
+)
 """Default users of cloud images, whom cloud-init gives sudo without a password (cloud-init, system_info.default_user)."""
-_MODULE_FOLDERS = ("/lib/x86_64-linux-gnu/security", "/lib64/security", "/usr/lib64/security", "/usr/lib/x86_64-linux-gnu/security", "/lib/security", "/usr/lib/security", "/lib/aarch64-linux-gnu/security", "/usr/lib/aarch64-linux-gnu/security")
+_MODULE_FOLDERS = (
+    "/lib/x86_64-linux-gnu/security",
+    "/lib64/security",
+    "/usr/lib64/security",
+    "/usr/lib/x86_64-linux-gnu/security",
+    "/lib/security",
+    "/usr/lib/security",
+    "/lib/aarch64-linux-gnu/security",
+    "/usr/lib/aarch64-linux-gnu/security",
+)
 
 
 def uid_zero(scene: Scene) -> list[Hit]:
@@ -48,7 +75,9 @@ def pam(scene: Scene) -> list[Hit]:
                     Hit(id="pam_exec_hook", subject=f"{text.path}:{index + 1}", refs=frozenset({file_ref(path)} if path else ()), evidence=[text.at(index)],
                         values={"path": path or "?"}, grade=None if asks or odd_place(path) == "hidden" else "medium")
                 )  # fmt: skip
-            elif re.match(r"^-?auth\s+(?:sufficient|\[[^\]]{0,80}success=(?:done|\d)[^\]]{0,80}\])\s+pam_permit\.so", bare):
+            elif re.match(
+                r"^-?auth\s+(?:sufficient|\[[^\]]{0,80}success=(?:done|\d)[^\]]{0,80}\])\s+pam_permit\.so", bare
+            ):
                 out.append(
                     Hit(id="pam_exec_hook", subject=f"{text.path}:{index + 1}", evidence=[text.at(index)], values={"path": "pam_permit.so"}, kind="pam_permit")
                 )  # fmt: skip
@@ -57,7 +86,7 @@ def pam(scene: Scene) -> list[Hit]:
     return out
 
 
-def _modules(scene: Scene, source: str, line: str, where) -> list[Hit]:  # type: ignore[no-untyped-def] # noqa: ANN001
+def _modules(scene: Scene, source: str, line: str, where: Where) -> list[Hit]:
     """A PAM module that no package brought, where packages are known and it lies on the disk or in an odd place."""
     found = re.search(r"\s(/?[\w./+-]{1,200}\.so)(?:\s|$)", f" {line}")
     if not found or not scene.packages.known:
@@ -78,19 +107,36 @@ def sudo(scene: Scene) -> list[Hit]:
     """sudoers_nopasswd_all: everything without a password, for people or service accounts; the default user of a cloud image is an information."""
     out = []
     texts = [t for t in [scene.text("/etc/sudoers", "audit.sudo")] if t is not None]
-    texts += [t for t in scene.texts("/etc/sudoers.d/*", "audit.sudo") if "." not in t.path.rpartition("/")[2] and not t.path.endswith("~")]
+    texts += [
+        t
+        for t in scene.texts("/etc/sudoers.d/*", "audit.sudo")
+        if "." not in t.path.rpartition("/")[2] and not t.path.endswith("~")
+    ]
     for text in texts:
         for index, line in _joined(text.lines()):
             bare = line.split("#")[0].strip() if not re.match(r"^#\d", line) else line
-            found = re.match(r"^([^\s=]{1,200}(?:\s*,\s*[^\s=,]{1,200})*)\s+[^=]{1,200}=\s*(?:\([^)]{0,200}\)\s*)?(.*)$", bare)
+            found = re.match(
+                r"^([^\s=]{1,200}(?:\s*,\s*[^\s=,]{1,200})*)\s+[^=]{1,200}=\s*(?:\([^)]{0,200}\)\s*)?(.*)$", bare
+            )
             if not found or bare.startswith(("Defaults", "@", "User_Alias", "Cmnd_Alias", "Host_Alias", "Runas_Alias")):
-                if re.match(r"^Defaults\s*(?::\S+\s*)?.*!authenticate", bare) and not re.match(r"^Defaults[:@!>]", bare):
-                    out.append(Hit(id="sudoers_nopasswd_all", subject=f"{text.path}:{index + 1}", evidence=[text.at(index)], values={"who": "everybody in sudoers"}))
+                if re.match(r"^Defaults\s*(?::\S+\s*)?.*!authenticate", bare) and not re.match(
+                    r"^Defaults[:@!>]", bare
+                ):
+                    out.append(
+                        Hit(
+                            id="sudoers_nopasswd_all",
+                            subject=f"{text.path}:{index + 1}",
+                            evidence=[text.at(index)],
+                            values={"who": "everybody in sudoers"},
+                        )
+                    )
                 continue
             who, what = found[1], found[2]
             if not re.search(r"NOPASSWD\s*:(?:\s*\w+\s*:)*\s*(?:[^,:]{1,200},\s*)*ALL\s*(?:,|$)", what):
                 continue
-            cloud = who in _CLOUD_USERS and ("cloud-init" in text.path or "cloud" in text.path or "waagent" in text.path)
+            cloud = who in _CLOUD_USERS and (
+                "cloud-init" in text.path or "cloud" in text.path or "waagent" in text.path
+            )
             out.append(
                 Hit(id="sudoers_nopasswd_all", subject=f"{text.path}:{index + 1}", evidence=[text.at(index)], values={"who": who},
                     severity="info" if cloud or who == "root" else None)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 MOST_TEXT = 1 << 18
 """Bytes of a configuration file; what is longer is cut, and said."""
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL)
+"""Not there, or no regular file (a unit that is masked by a link to /dev/null)."""
 
 
 class Text(msgspec.Struct, frozen=True, dict=True):

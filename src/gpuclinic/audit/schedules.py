@@ -12,17 +12,29 @@ from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.miner_words import ENOUGH, score_arguments
 from gpuclinic.audit.places import odd_place
 from gpuclinic.audit.refs import file_ref
+from gpuclinic.audit.scene import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.audit.scene import Scene, Text
+    from gpuclinic.audit.scene import Scene
+    from gpuclinic.model import Where
 
 _SYSTEM = ("/etc/crontab", "/etc/cron.d/*", "/etc/anacrontab")
-_USERS = ("/var/spool/cron/crontabs/*", "/var/spool/cron/*", "/var/spool/cron/tabs/*", "/etc/crontabs/*", "/var/cron/tabs/*", "/var/spool/incron/*")
+_USERS = (
+    "/var/spool/cron/crontabs/*",
+    "/var/spool/cron/*",
+    "/var/spool/cron/tabs/*",
+    "/etc/crontabs/*",
+    "/var/cron/tabs/*",
+    "/var/spool/incron/*",
+)
 _PARTS = ("/etc/cron.hourly/*", "/etc/cron.daily/*", "/etc/cron.weekly/*", "/etc/cron.monthly/*", "/etc/periodic/*/*")
 _JOBS = ("/var/spool/cron/atjobs/*", "/var/spool/at/*", "/var/spool/atjobs/*", "/var/spool/atd/*")
-_TIME = re.compile(r"^(?:@\w+|(?:[\d*/,LW#?~-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)+)$", re.IGNORECASE)
+_TIME = re.compile(
+    r"^(?:@\w+|(?:[\d*/,LW#?~-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)+)$",
+    re.IGNORECASE,
+)
 _OFTEN = 2000
 """Lines of a crontab that are looked at."""
 
@@ -68,7 +80,9 @@ def _lines(text: Text, user: str | None) -> list[Job]:
         if who is None and not text.path.endswith("anacrontab"):
             who, _, command = command.partition(" ") if "\t" not in command.split(" ")[0] else command.partition("\t")
             command = command.strip()
-        out.append(Job(text, index, who or "root", re.sub(r"(?<!\\)%.*", "", command, flags=re.DOTALL).replace("\\%", "%")))
+        out.append(
+            Job(text, index, who or "root", re.sub(r"(?<!\\)%.*", "", command, flags=re.DOTALL).replace("\\%", "%"))
+        )
     return out
 
 
@@ -97,10 +111,12 @@ def cron(scene: Scene) -> list[Hit]:
     return out
 
 
-def _of_scripts(scene: Scene, job: Job, where: list) -> tuple[list[Deed], list]:  # type: ignore[type-arg]
+def _of_scripts(scene: Scene, job: Job, where: list[Where]) -> tuple[list[Deed], list[Where]]:
     """The same of a script that the job names by its full path, where no package owns it."""
     for path in re.findall(r"(?<![\w.=-])(/[\w./@+-]{2,200})", job.command)[:4]:
-        if scene.packages.owner(path) or path.startswith(("/dev/", "/proc/", "/usr/bin/", "/bin/", "/sbin/", "/usr/sbin/")):
+        if scene.packages.owner(path) or path.startswith(
+            ("/dev/", "/proc/", "/usr/bin/", "/bin/", "/sbin/", "/usr/sbin/")
+        ):
             continue
         text = scene.text(path, "audit.cron", 1 << 16)
         if text is None or b"\0" in text.data[:512]:
@@ -129,7 +145,9 @@ def script_deeds(text: Text) -> tuple[int, list[Deed]] | None:
     return None
 
 
-def hit_of(identity: str, subject: str, found: list[Deed], where: list, user: str, refs: frozenset[str] = frozenset()) -> Hit:  # type: ignore[type-arg]
+def hit_of(
+    identity: str, subject: str, found: list[Deed], where: list[Where], user: str, refs: frozenset[str] = frozenset()
+) -> Hit:
     """A hit for deeds of a command. What only one user's installer could be is medium."""
     strong = any(deed.strong for deed in found)
     paths = frozenset(file_ref(d.path) for d in found if d.path and d.path.startswith("/"))
@@ -148,7 +166,9 @@ def at_jobs(scene: Scene) -> list[Hit]:
                 continue
             found = script_deeds(text)
             if found:
-                out.append(hit_of("at_job_backdoor", text.path, found[1], [text.at(found[0])], _owner(scene, text.path)))
+                out.append(
+                    hit_of("at_job_backdoor", text.path, found[1], [text.at(found[0])], _owner(scene, text.path))
+                )
     return out
 
 
@@ -168,11 +188,21 @@ def writable(scene: Scene) -> list[Hit]:
             if state is None or state.kind != "file" or odd_place(path):
                 continue
             folder = scene.state(path.rpartition("/")[0] or "/")
-            others = [s for s in (state, folder) if s is not None and s.mode is not None and s.mode & 0o002 and not s.mode & 0o1000]
+            others = [
+                s
+                for s in (state, folder)
+                if s is not None
+                and s.kind in ("file", "folder")
+                and s.mode is not None
+                and s.mode & 0o002
+                and not s.mode & 0o1000
+            ]
             foreign = state.uid not in (None, 0)
             if others or foreign:
                 who = "everybody" if others else f"uid {state.uid}"
-                shown = f"mode {others[0].mode:04o}" if others and others[0].mode is not None else f"owner uid {state.uid}"
+                shown = (
+                    f"mode {others[0].mode:04o}" if others and others[0].mode is not None else f"owner uid {state.uid}"
+                )
                 out.append(
                     Hit(id="cron_writable_script", subject=path, evidence=[job.text.at(job.index), scene.where(path, shown)], values={"path": path, "who": who})
                 )  # fmt: skip

@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     from gpuclinic.audit.sockets import Socket
     from gpuclinic.model import Where
 
-_UNITS = ("/etc/systemd/system/*.service", "/etc/systemd/system/*.service.d/*.conf", "/usr/lib/systemd/system/*.service", "/lib/systemd/system/*.service")
-_KUBELET = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet/config.yaml", "/etc/kubernetes/kubelet-config.yaml", "/etc/kubernetes/kubelet/kubelet-config.json", "/etc/kubernetes/kubelet.yaml", "/var/lib/kubelet/kubeconfig.yaml", "/var/lib/kubelet/config.json")
+_UNITS = (
+    "/etc/systemd/system/*.service",
+    "/etc/systemd/system/*.service.d/*.conf",
+    "/usr/lib/systemd/system/*.service",
+    "/lib/systemd/system/*.service",
+)
+_KUBELET = (
+    "/var/lib/kubelet/config.yaml",
+    "/etc/kubernetes/kubelet/config.yaml",
+    "/etc/kubernetes/kubelet-config.yaml",
+    "/etc/kubernetes/kubelet/kubelet-config.json",
+    "/etc/kubernetes/kubelet.yaml",
+    "/var/lib/kubelet/kubeconfig.yaml",
+    "/var/lib/kubelet/config.json",
+)
 _BROAD_V4, _BROAD_V6 = 16, 48
 
 
@@ -35,12 +48,20 @@ def _only_own(scene: Scene, port: int) -> bool:
 
 def _lines(scene: Scene, word: str) -> list[tuple[str, str, Where]]:
     """(name, command line, place) of processes, else of units, that have the word in them."""
-    out = [(f"pid {p.pid}", " ".join(p.argv), p.at("cmdline", p.shown())) for p in scene.processes.values() if p.argv and word in " ".join(p.argv)]
+    out = [
+        (f"pid {p.pid}", " ".join(p.argv), p.at("cmdline", p.shown()))
+        for p in scene.processes.values()
+        if p.argv and word in " ".join(p.argv)
+    ]
     if out:
         return out
     for pattern in _UNITS:
         for text in scene.texts(pattern, "audit.units"):
-            out += [(text.path.rpartition("/")[2], value, text.at(i)) for i, key, value in exec_lines(text) if key == "ExecStart" and word in value]
+            out += [
+                (text.path.rpartition("/")[2], value, text.at(i))
+                for i, key, value in exec_lines(text)
+                if key == "ExecStart" and word in value
+            ]
     return out
 
 
@@ -61,12 +82,30 @@ def ray(scene: Scene) -> list[Hit]:
         socket = _listens(scene, number)
         if socket is None and _only_own(scene, number) and process is not None:
             continue
-        return [Hit(id="ray_dashboard_open", subject=f"Ray ({name})", pid=pid, evidence=[where, *([socket.where] if socket else [])], values={"port": number})]
+        return [
+            Hit(
+                id="ray_dashboard_open",
+                subject=f"Ray ({name})",
+                pid=pid,
+                evidence=[where, *([socket.where] if socket else [])],
+                values={"port": number},
+            )
+        ]
     socket = _listens(scene, 8265)
-    if socket is not None and (socket.pid is None or re.search(r"ray|dashboard", f"{socket.name} {_comm(scene, socket.pid)}", re.IGNORECASE)):
+    if socket is not None and (
+        socket.pid is None or re.search(r"ray|dashboard", f"{socket.name} {_comm(scene, socket.pid)}", re.IGNORECASE)
+    ):
         known = socket.pid is not None or any("ray" in " ".join(p.argv[:3]) for p in scene.processes.values())
         if known:
-            return [Hit(id="ray_dashboard_open", subject="Ray", pid=socket.pid, evidence=[socket.where], values={"port": 8265})]
+            return [
+                Hit(
+                    id="ray_dashboard_open",
+                    subject="Ray",
+                    pid=socket.pid,
+                    evidence=[socket.where],
+                    values={"port": 8265},
+                )
+            ]
     return []
 
 
@@ -79,9 +118,13 @@ def docker(scene: Scene) -> list[Hit]:
     """docker_api_open, docker_socket_world_writable."""
     out = []
     for name, line, where in _lines(scene, "dockerd"):
-        address = next((a for a in re.findall(r"(?:-H|--host)[= ]*(tcp://[^\s\"']+)", line) if not _own_address(a)), None)
+        address = next(
+            (a for a in re.findall(r"(?:-H|--host)[= ]*(tcp://[^\s\"']+)", line) if not _own_address(a)), None
+        )
         if address and "--tlsverify" not in line.replace("--tlsverify=false", ""):
-            out.append(Hit(id="docker_api_open", subject=f"Docker ({name})", evidence=[where], values={"address": address}))
+            out.append(
+                Hit(id="docker_api_open", subject=f"Docker ({name})", evidence=[where], values={"address": address})
+            )
     text = scene.text("/etc/docker/daemon.json", "audit.docker")
     if text is not None:
         try:
@@ -89,13 +132,36 @@ def docker(scene: Scene) -> list[Hit]:
         except (ValueError, RecursionError):
             told = {}
         hosts = told.get("hosts", []) if isinstance(told, dict) else []
-        address = next((str(h) for h in hosts if isinstance(h, str) and h.startswith("tcp://") and not _own_address(h)), None) if isinstance(hosts, list) else None
+        address = (
+            next((str(h) for h in hosts if isinstance(h, str) and h.startswith("tcp://") and not _own_address(h)), None)
+            if isinstance(hosts, list)
+            else None
+        )
         if address and not told.get("tlsverify"):
             index = next((n for n, line in enumerate(text.lines()) if "tcp://" in line), 0)
-            out.append(Hit(id="docker_api_open", subject="Docker (daemon.json)", evidence=[text.at(index)], values={"address": address}))
+            out.append(
+                Hit(
+                    id="docker_api_open",
+                    subject="Docker (daemon.json)",
+                    evidence=[text.at(index)],
+                    values={"address": address},
+                )
+            )
     socket = _listens(scene, 2375)
-    if socket is not None and not out and re.search(r"docker", f"{socket.name} {_comm(scene, socket.pid)}" if socket.pid else "docker"):
-        out.append(Hit(id="docker_api_open", subject="Docker", pid=socket.pid, evidence=[socket.where], values={"address": f"{socket.local[0]}:2375"}))
+    if (
+        socket is not None
+        and not out
+        and re.search(r"docker", f"{socket.name} {_comm(scene, socket.pid)}" if socket.pid else "docker")
+    ):
+        out.append(
+            Hit(
+                id="docker_api_open",
+                subject="Docker",
+                pid=socket.pid,
+                evidence=[socket.where],
+                values={"address": f"{socket.local[0]}:2375"},
+            )
+        )
     if out:
         out = [out[0]]
         if socket is not None and socket.where not in out[0].evidence:
@@ -103,7 +169,14 @@ def docker(scene: Scene) -> list[Hit]:
     for path in ("/var/run/docker.sock", "/run/docker.sock"):
         state = scene.state(path)
         if state is not None and state.mode is not None and state.mode & 0o002:
-            out.append(Hit(id="docker_socket_world_writable", subject=path, evidence=[scene.where(path, f"mode {state.mode:04o}")], values={"path": path}))
+            out.append(
+                Hit(
+                    id="docker_socket_world_writable",
+                    subject=path,
+                    evidence=[scene.where(path, f"mode {state.mode:04o}")],
+                    values={"path": path},
+                )
+            )
             break
     return out
 
@@ -121,7 +194,11 @@ def kubelet(scene: Scene) -> list[Hit]:
         if text is not None:
             told |= {key: (value, text.at(index)) for key, (value, index) in flat_yaml(text.text).items()}
     for _, line, where in _lines(scene, "kubelet"):
-        for option, key in (("--anonymous-auth", "authentication.anonymous.enabled"), ("--authorization-mode", "authorization.mode"), ("--read-only-port", "readOnlyPort")):
+        for option, key in (
+            ("--anonymous-auth", "authentication.anonymous.enabled"),
+            ("--authorization-mode", "authorization.mode"),
+            ("--read-only-port", "readOnlyPort"),
+        ):
             found = re.search(rf"(?:^|\s|kubelet-arg=){option}(?:[= ]+(\S+))?", line)
             if found:
                 told[key] = (found[1] or "true", where)
@@ -139,8 +216,12 @@ def kubelet(scene: Scene) -> list[Hit]:
     port = told.get("readOnlyPort")
     if port and port[0].strip("\"'") not in ("0", ""):
         out.append(Hit(id="kubelet_readonly_port", subject="kubelet", evidence=[port[1]], values={"port": port[0]}))
-    elif (socket := _listens(scene, 10255)) is not None and (socket.pid is None or "kubelet" in f"{socket.name} {_comm(scene, socket.pid)}"):
-        out.append(Hit(id="kubelet_readonly_port", subject="kubelet", evidence=[socket.where], values={"port": "10255"}))
+    elif (socket := _listens(scene, 10255)) is not None and (
+        socket.pid is None or "kubelet" in f"{socket.name} {_comm(scene, socket.pid)}"
+    ):
+        out.append(
+            Hit(id="kubelet_readonly_port", subject="kubelet", evidence=[socket.where], values={"port": "10255"})
+        )
     return out
 
 
@@ -184,13 +265,18 @@ def _flat_json(told: object, key: str, out: dict[str, tuple[str, int]], lines: l
             _flat_json(value, f"{key}.{name}".lstrip("."), out, lines)
     elif isinstance(told, str | int | float | bool):
         name = key.rpartition(".")[2]
-        out[key] = (str(told).lower() if isinstance(told, bool) else str(told), next((n for n, line in enumerate(lines) if f'"{name}"' in line), 0))
+        out[key] = (
+            str(told).lower() if isinstance(told, bool) else str(told),
+            next((n for n, line in enumerate(lines) if f'"{name}"' in line), 0),
+        )
 
 
 def nfs(scene: Scene) -> list[Hit]:
     """nfs_no_root_squash, nfs_world_export."""
     out = []
-    texts = [t for t in [scene.text("/etc/exports", "audit.nfs")] if t is not None] + scene.texts("/etc/exports.d/*.exports", "audit.nfs")
+    texts = [t for t in [scene.text("/etc/exports", "audit.nfs")] if t is not None] + scene.texts(
+        "/etc/exports.d/*.exports", "audit.nfs"
+    )
     for text in texts:
         held, start = "", 0
         for index, raw in enumerate(text.lines()[:5000]):
@@ -208,9 +294,25 @@ def nfs(scene: Scene) -> list[Hit]:
                 path = (found[1] or found[2]) if found else "?"
                 values = {"path": path, "who": who or "*"}
                 if "no_root_squash" in names and "all_squash" not in names:
-                    out.append(Hit(id="nfs_no_root_squash", subject=f"{path} ({who or '*'})", evidence=[text.at(start)], values=values, severity=None if world or broad else "info"))
+                    out.append(
+                        Hit(
+                            id="nfs_no_root_squash",
+                            subject=f"{path} ({who or '*'})",
+                            evidence=[text.at(start)],
+                            values=values,
+                            severity=None if world or broad else "info",
+                        )
+                    )
                 if world and not who.startswith(("sec=", "-")):
-                    out.append(Hit(id="nfs_world_export", subject=f"{path} ({who or '*'})", evidence=[text.at(start)], values=values, severity=None if "rw" in names else "info"))
+                    out.append(
+                        Hit(
+                            id="nfs_world_export",
+                            subject=f"{path} ({who or '*'})",
+                            evidence=[text.at(start)],
+                            values=values,
+                            severity=None if "rw" in names else "info",
+                        )
+                    )
     return out
 
 
@@ -246,7 +348,15 @@ def dashboards(scene: Scene) -> list[Hit]:
         for name, pattern in _DASHBOARDS:
             away = [s for s in scene.sockets if s.state == LISTEN and s.pid == process.pid and not is_own(s.local[0])]
             if pattern.search(line) and away:
-                out.append(Hit(id="service_open", subject=f"{name} (pid {process.pid})", pid=process.pid, evidence=[process.at("cmdline", process.shown()), away[0].where], values={"name": name}))
+                out.append(
+                    Hit(
+                        id="service_open",
+                        subject=f"{name} (pid {process.pid})",
+                        pid=process.pid,
+                        evidence=[process.at("cmdline", process.shown()), away[0].where],
+                        values={"name": name},
+                    )
+                )
     for path in ("/var/run/reboot-required", "/run/reboot-required"):
         text = scene.text(path, "audit.updates", 4096)
         if text is not None:

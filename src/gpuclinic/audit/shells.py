@@ -28,7 +28,9 @@ _OWN = (
 )  # fmt: skip
 _ALIAS = re.compile(r"^\s*(?:builtin\s+)?alias\s+(?:-\w\s+)?([\w.-]{1,40})(?:=|\s+)(.{1,2000})$")
 _FUNCTION = re.compile(r"^\s*(?:function\s+([\w.-]{1,40})\s*(?:\(\s*\))?|([\w.-]{1,40})\s*\(\s*\))\s*\{?(.{0,4000})$")
-_FILTERS = re.compile(r"\|\s*(?:/\S*/|command\s+|\\)?(?:[ef]?grep\s+(?:-\w+\s+)*-?\w*v|sed\b|awk\b|head\b|tail\b|perl\b|python)|\bgrep\s+(?:-\w+\s+)*-\w*v")
+_FILTERS = re.compile(
+    r"\|\s*(?:/\S*/|command\s+|\\)?(?:[ef]?grep\s+(?:-\w+\s+)*-?\w*v|sed\b|awk\b|head\b|tail\b|perl\b|python)|\bgrep\s+(?:-\w+\s+)*-\w*v"
+)
 _DROPS = re.compile(r">\s*/dev/null\s*(?:2>&1)?\s*[;\"')]*\s*$")
 _STEALS = re.compile(r"\bread\s+(?:-\w+\s+)*-\w*s|\btee\s|/dev/tcp/|\bcurl\b|\bwget\b|\bscript\s+-|\bstrace\b")
 _ASKED_FOR = frozenset(["sudo", "su", "ssh", "passwd", "scp"])
@@ -44,9 +46,9 @@ def start_files(scene: Scene) -> list[tuple[Text, str]]:
         if home == "/":
             continue
         for name in _OWN:
-            text = scene.text(f"{home}/{name}", "audit.shells")
-            if text is not None:
-                out.setdefault(text.path, (text, account.name))
+            own = scene.text(f"{home}/{name}", "audit.shells")
+            if own is not None:
+                out.setdefault(own.path, (own, account.name))
     return list(out.values())
 
 
@@ -118,8 +120,14 @@ def tampered(scene: Scene) -> list[Hit]:
         if not found:
             continue
         names = sorted({name for _, name, _ in found})
-        strong = len(names) >= 2 or bool({"nvidia-smi", "crontab", "ps", "top"} & set(names)) or any(how == "overhears" for *_, how in found)
-        paths = frozenset(file_ref(p) for _, _, b in bodies(text) for p in re.findall(r"(/[\w./-]{3,200})", b) if odd_place(p))
+        strong = (
+            len(names) >= 2
+            or bool({"nvidia-smi", "crontab", "ps", "top"} & set(names))
+            or any(how == "overhears" for *_, how in found)
+        )
+        paths = frozenset(
+            file_ref(p) for _, _, b in bodies(text) for p in re.findall(r"(/[\w./-]{3,200})", b) if odd_place(p)
+        )
         out.append(
             Hit(id="alias_tamper", subject=text.path, refs=paths, grade=None if strong else "medium", evidence=[text.at(i) for i, _, _ in found[:4]],
                 values={"names": ", ".join(names), "user": user})

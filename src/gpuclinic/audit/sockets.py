@@ -52,10 +52,16 @@ def is_private(address: str) -> bool:
         found = ipaddress.ip_address(address.strip("[]").partition("%")[0])
     except ValueError:
         return False
-    return found.is_loopback or found.is_link_local or any(found in net for net in _PRIVATE if net.version == found.version)
+    return (
+        found.is_loopback
+        or found.is_link_local
+        or any(found in net for net in _PRIVATE if net.version == found.version)
+    )
 
 
-_PRIVATE = [ipaddress.ip_network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")]
+_PRIVATE = [
+    ipaddress.ip_network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+]
 
 
 def read_sockets(scene: Scene) -> list[Socket]:
@@ -73,7 +79,15 @@ def read_sockets(scene: Scene) -> list[Socket]:
             if one is not None:
                 out[one.state, one.local, one.remote] = one
     if not scene.host.live:
-        for words in (("ss", "-tanp"), ("ss", "-tlnp"), ("ss", "-tunap"), ("ss", "-antp"), ("ss", "-lntp"), ("ss", "-tulpn"), ("ss", "-ltnp")):
+        for words in (
+            ("ss", "-tanp"),
+            ("ss", "-tlnp"),
+            ("ss", "-tunap"),
+            ("ss", "-antp"),
+            ("ss", "-lntp"),
+            ("ss", "-tulpn"),
+            ("ss", "-ltnp"),
+        ):
             answer = scene.host.command(*words)
             for index, line in enumerate(answer.lines() if answer.ok else ()):
                 one = of_ss(line, Where(answer.named("ss"), index + 1, line.strip()[:200]))
@@ -94,11 +108,13 @@ def _of_proc(line: str, where: Where, holders: dict[int | None, int]) -> Socket 
         return None
     inode = digits(cells[9])
     shown = f"{state} {local[0]}:{local[1]} {remote[0]}:{remote[1]}"
-    return Socket(state, local, remote, Where(where.source, where.line, shown), inode, holders.get(inode) if inode else None)
+    return Socket(
+        state, local, remote, Where(where.source, where.line, shown), inode, holders.get(inode) if inode else None
+    )
 
 
 def _hex(text: str) -> tuple[str, int] | None:
-    """"0A0200C0:C93A": the words of the address in the byte order of the machine (little-endian on all that GPUs run on)."""
+    """ "0A0200C0:C93A": the words of the address in the byte order of the machine (little-endian on all that GPUs run on)."""
     address, _, port = text.partition(":")
     try:
         raw = bytes.fromhex(address)
@@ -137,4 +153,4 @@ def _named(text: str) -> tuple[str, int] | None:
     if not colon or number is None:
         return None
     address = address.strip("[]").partition("%")[0]
-    return ("0.0.0.0" if address == "*" else address.removeprefix("::ffff:")), number  # noqa: S104 - what ss shows
+    return ("0.0.0.0" if address == "*" else address.removeprefix("::ffff:")), number

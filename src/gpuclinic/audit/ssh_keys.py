@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuclinic.audit.accounts_file import NO_LOGIN
+from gpuclinic.audit.accounts_file import NO_LOGIN, Account
 from gpuclinic.audit.commands import deeds
 from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.places import odd_place
 from gpuclinic.audit.refs import file_ref
+from gpuclinic.audit.scene import Text
 from gpuclinic.audit.sshd_config import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.audit.accounts_file import Account
-    from gpuclinic.audit.scene import Scene, Text
+    from gpuclinic.audit.scene import Scene
     from gpuclinic.model import Where
 
 _TYPE = re.compile(
@@ -88,20 +88,28 @@ def _options(text: str) -> dict[str, list[str]]:
 
 def bits_of(kind: str, blob: bytes) -> int | None:
     """The length of the modulus of an RSA or DSA key, from its blob (RFC 4253, 6.6)."""
-    parts = []
+    parts: list[bytes] = []
     at = 0
     while at + 4 <= len(blob) and len(parts) < 4:
         size = int.from_bytes(blob[at : at + 4], "big")
         parts.append(blob[at + 4 : at + 4 + size])
         at += 4 + size
-    number = parts[2] if kind.startswith(("ssh-rsa", "rsa-")) and len(parts) > 2 else parts[1] if kind.startswith("ssh-dss") and len(parts) > 1 else b""
+    number = (
+        parts[2]
+        if kind.startswith(("ssh-rsa", "rsa-")) and len(parts) > 2
+        else parts[1]
+        if kind.startswith("ssh-dss") and len(parts) > 1
+        else b""
+    )
     return int.from_bytes(number, "big").bit_length() or None
 
 
 def keys(scene: Scene) -> list[Key]:
     """All keys of all accounts, from the files that sshd_config names."""
     config = read_config(scene)
-    named = (config.settings["authorizedkeysfile"].value if "authorizedkeysfile" in config.settings else _DEFAULT).split()
+    named = (
+        config.settings["authorizedkeysfile"].value if "authorizedkeysfile" in config.settings else _DEFAULT
+    ).split()
     out: list[Key] = []
     seen: set[tuple[str, str]] = set()
     for account, home in scene.homes():
@@ -128,7 +136,11 @@ def forced(scene: Scene) -> list[Hit]:
         where = [_shown(key)]
         for command in key.options.get("command", []):
             found = [] if _HARMLESS.search(command) else deeds(command)
-            tools = re.search(r"\bbase64\b|\bxxd\b|\beval\b|/dev/tcp/|\bopenssl\s+enc|\bcurl\b|\bwget\b", command) if not _HARMLESS.search(command) else None
+            tools = (
+                re.search(r"\bbase64\b|\bxxd\b|\beval\b|/dev/tcp/|\bopenssl\s+enc|\bcurl\b|\bwget\b", command)
+                if not _HARMLESS.search(command)
+                else None
+            )
             if found or tools:
                 about = found[0].about if found else command[:200]
                 paths = frozenset(file_ref(d.path) for d in found if d.path and d.path.startswith("/"))

@@ -14,9 +14,22 @@ if TYPE_CHECKING:
     from gpuclinic.audit.scene import Scene
 
 _OLD = {
-    "ciphers": ("arcfour", "3des-cbc", "blowfish-cbc", "cast128-cbc", "aes128-cbc", "aes192-cbc", "aes256-cbc", "rijndael-cbc"),
+    "ciphers": (
+        "arcfour",
+        "3des-cbc",
+        "blowfish-cbc",
+        "cast128-cbc",
+        "aes128-cbc",
+        "aes192-cbc",
+        "aes256-cbc",
+        "rijndael-cbc",
+    ),
     "macs": ("hmac-md5", "hmac-md5-96", "hmac-sha1-96", "umac-64@openssh.com", "hmac-ripemd160"),
-    "kexalgorithms": ("diffie-hellman-group1-sha1", "diffie-hellman-group-exchange-sha1", "diffie-hellman-group14-sha1"),
+    "kexalgorithms": (
+        "diffie-hellman-group1-sha1",
+        "diffie-hellman-group-exchange-sha1",
+        "diffie-hellman-group14-sha1",
+    ),
     "hostkeyalgorithms": ("ssh-dss",),
     "pubkeyacceptedalgorithms": ("ssh-dss",),
     "pubkeyacceptedkeytypes": ("ssh-dss",),
@@ -31,7 +44,10 @@ def installed(scene: Scene, config: SshdConfig) -> bool:
     if any(s.state == "LISTEN" and s.local[1] == 22 for s in scene.sockets):
         return True
     if scene.packages.known:
-        return any(scene.packages.owner(path) for path in ("/usr/sbin/sshd", "/sbin/sshd", MAIN)) or scene.state("/usr/sbin/sshd") is not None
+        return (
+            any(scene.packages.owner(path) for path in ("/usr/sbin/sshd", "/sbin/sshd", MAIN))
+            or scene.state("/usr/sbin/sshd") is not None
+        )
     return config.found
 
 
@@ -48,19 +64,33 @@ def settings(scene: Scene) -> list[Hit]:
     password = config.get("PasswordAuthentication", "yes")
     keyboard = config.get("KbdInteractiveAuthentication", config.get("ChallengeResponseAuthentication", "yes"))
     pam = config.get("UsePAM", "no") == "yes"
-    by_password = password == "yes" or (keyboard == "yes" and pam and config.where("KbdInteractiveAuthentication") is not None)
+    by_password = password == "yes" or (
+        keyboard == "yes" and pam and config.where("KbdInteractiveAuthentication") is not None
+    )
     root = config.get("PermitRootLogin", "prohibit-password")
     if root == "yes" and by_password:
         out.append(_hit("sshd_root_password", config, "PermitRootLogin", "PasswordAuthentication"))
     if by_password:
-        out.append(_hit("sshd_password_auth", config, "PasswordAuthentication", "KbdInteractiveAuthentication", default="PasswordAuthentication yes"))
+        out.append(
+            _hit(
+                "sshd_password_auth",
+                config,
+                "PasswordAuthentication",
+                "KbdInteractiveAuthentication",
+                default="PasswordAuthentication yes",
+            )
+        )
     if config.get("PermitEmptyPasswords", "no") == "yes":
         out.append(_hit("sshd_empty_passwords", config, "PermitEmptyPasswords"))
     if config.get("X11Forwarding", "no") == "yes":
         out.append(_hit("sshd_x11_forwarding", config, "X11Forwarding"))
     for keyword, old in _OLD.items():
         value = config.settings.get(keyword)
-        named = [] if value is None or value.value.startswith("-") else [n for n in value.value.lstrip("+^").split(",") if n.strip() in old]
+        named = (
+            []
+            if value is None or value.value.startswith("-")
+            else [n for n in value.value.lstrip("+^").split(",") if n.strip() in old]
+        )
         if value is not None and named:
             out.append(
                 Hit(id="sshd_weak_algorithms", subject=f"sshd: {keyword}", evidence=[value.where], values={"keyword": keyword, "names": ", ".join(named[:4])})
@@ -72,7 +102,14 @@ def settings(scene: Scene) -> list[Hit]:
         if risky and setting.value.lower() == "yes" and "127.0.0.1" not in who and "address" not in who.lower():
             if risky == "sshd_root_password" and not by_password:
                 continue
-            out.append(Hit(id=risky, subject=f"sshd (Match {who[:60]})", evidence=[setting.where], values={"value": f"Match {who[:60]}"}))
+            out.append(
+                Hit(
+                    id=risky,
+                    subject=f"sshd (Match {who[:60]})",
+                    evidence=[setting.where],
+                    values={"value": f"Match {who[:60]}"},
+                )
+            )
     return out
 
 

@@ -9,13 +9,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuclinic.model import Where
+
 if TYPE_CHECKING:
     from gpuclinic.audit.scene import Scene, Text
-    from gpuclinic.model import Where
 
 MAIN = "/etc/ssh/sshd_config"
 _VENDOR = "/usr/etc/ssh/sshd_config"
-_MANY = frozenset(["port", "listenaddress", "hostkey", "acceptenv", "allowusers", "denyusers", "allowgroups", "denygroups", "subsystem", "setenv"])
+_MANY = frozenset(
+    [
+        "port",
+        "listenaddress",
+        "hostkey",
+        "acceptenv",
+        "allowusers",
+        "denyusers",
+        "allowgroups",
+        "denygroups",
+        "subsystem",
+        "setenv",
+    ]
+)
 _MOST_FILES = 64
 
 
@@ -83,7 +97,11 @@ def _included(scene: Scene, pattern: str) -> list[Text]:
         folder, _, name = pattern.rpartition("/")
         if any(sign in folder for sign in "*?["):
             return scene.texts(pattern, "audit.sshd")
-        names = [n for n in sorted(scene.names(folder, "audit.sshd")) if fnmatch.fnmatchcase(n, name) and not (n.startswith(".") and not name.startswith("."))]
+        names = [
+            n
+            for n in sorted(scene.names(folder, "audit.sshd"))
+            if fnmatch.fnmatchcase(n, name) and not (n.startswith(".") and not name.startswith("."))
+        ]
         return [t for n in names if (t := scene.text(f"{folder}/{n}", "audit.sshd")) is not None]
     text = scene.text(pattern, "audit.sshd")
     return [text] if text is not None else []

@@ -23,7 +23,13 @@ _FOLDERS = (
     "/usr/local/lib/systemd/system", "/usr/lib/systemd/user", "/etc/xdg/systemd/user",
 )  # fmt: skip
 _OF_USERS = (".config/systemd/user", ".local/share/systemd/user")
-_GENERATORS = ("/etc/systemd/system-generators/*", "/usr/local/lib/systemd/system-generators/*", "/usr/lib/systemd/system-generators/*", "/etc/systemd/user-generators/*", "/run/systemd/system-generators/*")
+_GENERATORS = (
+    "/etc/systemd/system-generators/*",
+    "/usr/local/lib/systemd/system-generators/*",
+    "/usr/lib/systemd/system-generators/*",
+    "/etc/systemd/user-generators/*",
+    "/run/systemd/system-generators/*",
+)
 _EXEC = re.compile(r"^(Exec(?:Start|StartPre|StartPost|Stop|StopPost|Reload|Condition))$")
 _MOST_UNITS = 3000
 
@@ -41,7 +47,11 @@ def exec_lines(text: Text) -> list[tuple[int, str, str]]:
         n += 1
         key, equals, value = line.partition("=")
         key = key.strip()
-        if equals and not line.startswith(("#", ";")) and (_EXEC.match(key) or key in ("Environment", "WorkingDirectory", "User", "Description")):
+        if (
+            equals
+            and not line.startswith(("#", ";"))
+            and (_EXEC.match(key) or key in ("Environment", "WorkingDirectory", "User", "Description"))
+        ):
             out.append((start, key, value.strip()))
     return out
 
@@ -65,7 +75,11 @@ def units(scene: Scene) -> list[Hit]:
     """systemd_backdoor: a unit of no package starts what hides, brings foreign code, or mines."""
     out = []
     for text, user in _unit_texts(scene):
-        name = text.path.rpartition("/")[2] if not text.path.endswith(".conf") else text.path.split("/")[-2].removesuffix(".d")
+        name = (
+            text.path.rpartition("/")[2]
+            if not text.path.endswith(".conf")
+            else text.path.split("/")[-2].removesuffix(".d")
+        )
         found: list[tuple[int, Deed]] = []
         for index, key, value in exec_lines(text):
             if _EXEC.match(key):
@@ -77,7 +91,13 @@ def units(scene: Scene) -> list[Hit]:
         if not found:
             continue
         strong = any(deed.strong for _, deed in found)
-        refs = frozenset({unit_ref(name), file_ref(text.path), *(file_ref(d.path) for _, d in found if d.path and d.path.startswith("/"))})
+        refs = frozenset(
+            {
+                unit_ref(name),
+                file_ref(text.path),
+                *(file_ref(d.path) for _, d in found if d.path and d.path.startswith("/")),
+            }
+        )
         out.append(
             Hit(id="systemd_backdoor", subject=name, refs=refs, grade=None if strong else "medium", evidence=[text.at(i) for i, _ in found[:3]],
                 values={"what": found[0][1].what, "about": found[0][1].about, "user": user, "path": text.path})
@@ -104,7 +124,9 @@ def _of_command(scene: Scene, command: str) -> list[Deed]:
         out.append(Deed("miner", True, program, program))
     if not out:
         for path in re.findall(r"(?<![\w.=-])(/[\w./@+-]{2,200})", command)[:4]:
-            if scene.packages.owner(path) or path.startswith(("/dev/", "/proc/", "/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/")):
+            if scene.packages.owner(path) or path.startswith(
+                ("/dev/", "/proc/", "/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/")
+            ):
                 continue
             text = scene.text(path, "audit.units", 1 << 16)
             script = script_deeds(text) if text is not None and b"\0" not in text.data[:512] else None

@@ -12,9 +12,7 @@ from gpuclinic.model import UserError
 if TYPE_CHECKING:
     import argparse
 
-DESCRIPTION = (
-    "Says by evidence whether somebody mines on this server or has left a back door, and what is weak. Reads only; connects to nothing."
-)
+DESCRIPTION = "Says by evidence whether somebody mines on this server or has left a back door, and what is weak. Reads only; connects to nothing."
 EXAMPLES = """\
 examples:
   sudo gpuclinic audit                           this server; root sees the most
@@ -29,13 +27,21 @@ exit status: 0 clean, 1 suspicious or weak, 2 infected or a critical weakness, 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--host", type=given, metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine")
-    parser.add_argument("--only", action="append", type=given, metavar="ID", help="only these checks or findings (commas)")
+    parser.add_argument(
+        "--host", type=given, metavar="SNAPSHOT", help="a folder, an archive or a mounted disk's root to examine"
+    )
+    parser.add_argument(
+        "--only", action="append", type=given, metavar="ID", help="only these checks or findings (commas)"
+    )
     parser.add_argument("--skip", action="append", type=given, metavar="ID", help="leave these out")
     parser.add_argument("--list", action="store_true", help="list all findings there can be")
-    parser.add_argument("--expected", type=given, metavar="FILE", help="a TOML file of programs that run here on purpose")
+    parser.add_argument(
+        "--expected", type=given, metavar="FILE", help="a TOML file of programs that run here on purpose"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object as docs/contract.md says")
-    parser.add_argument("--lang", choices=("en", "zh"), help="language of the answer (default: from the locale; English under --json)")
+    parser.add_argument(
+        "--lang", choices=("en", "zh"), help="language of the answer (default: from the locale; English under --json)"
+    )
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
     parser.add_argument("-v", "--verbose", action="store_true", help="also informations, and all that was looked at")
 

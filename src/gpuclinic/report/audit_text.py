@@ -81,7 +81,12 @@ def _finding(page: Page, finding: Finding, answer: AuditAnswer, *, again: bool, 
     zh = answer.lang == "zh"
     page.blank()
     word = check_words(answer.lang)[finding.severity]
-    page.put(clean(finding.title), page.paint(word, _BOLD, _COLOUR[finding.severity]) + "  ", " " * (columns(word) + 2), _BOLD)
+    page.put(
+        clean(finding.title),
+        page.paint(word, _BOLD, _COLOUR[finding.severity]) + "  ",
+        " " * (columns(word) + 2),
+        _BOLD,
+    )
     page.put(clean(f"{finding.subject} · [{finding.id}]"), "  ", "  ")
     if not again:
         page.put(clean(finding.detail), "  ", "  ", _DIM)
@@ -100,7 +105,7 @@ def _finding(page: Page, finding: Finding, answer: AuditAnswer, *, again: bool, 
             page.command(step.get("command", ""), "    ")
 
 
-def _seen(page: Page, answer: AuditAnswer, zh: bool, *, verbose: bool) -> None:  # noqa: FBT001 - the language
+def _seen(page: Page, answer: AuditAnswer, zh: bool, *, verbose: bool) -> None:
     if answer.not_looked_at:
         page.section(_WORDS["not_looked"][zh])
         for gap in sorted(answer.not_looked_at, key=lambda g: not g.required)[: None if verbose else 8]:
@@ -116,7 +121,12 @@ def _seen(page: Page, answer: AuditAnswer, zh: bool, *, verbose: bool) -> None: 
         page.put(f"{_WORDS['looked'][zh]}{sign}{', '.join(answer.looked_at)}", "", "", _DIM)
     if answer.compromise in ("infected", "suspicious"):
         page.put(_WORDS["deceive"][zh], "", "", _DIM)
-    page.put(_WORDS["foot"][zh].format(host=clean(answer.host or "?"), count=len(answer.looked_at), seconds=answer.seconds), "", "", _DIM)
+    page.put(
+        _WORDS["foot"][zh].format(host=clean(answer.host or "?"), count=len(answer.looked_at), seconds=answer.seconds),
+        "",
+        "",
+        _DIM,
+    )
 
 
 def audit_json(answer: AuditAnswer) -> str:
@@ -126,7 +136,10 @@ def audit_json(answer: AuditAnswer) -> str:
     body["compromise"] = answer.compromise
     body["posture"] = answer.posture
     body["coverage"] = answer.coverage
-    body["findings"] = [{**msgspec.to_builtins(f), **({"alike": answer.alike[f.id]} if f.id in answer.alike else {})} for f in answer.findings]
+    body["findings"] = [
+        {**msgspec.to_builtins(f), **({"alike": answer.alike[f.id]} if f.id in answer.alike else {})}
+        for f in answer.findings
+    ]
     body["looked_at"] = answer.looked_at
     body["not_looked_at"] = [msgspec.to_builtins(gap) for gap in answer.not_looked_at]
     body["rests_on"] = dict(answer.confidence)
@@ -140,6 +153,17 @@ def audit_list(lang: str, *, as_json: bool) -> str:
     zh = lang == "zh"
     if as_json:
         body = envelope("audit", lang)
-        body["checks"] = [{"id": r.id, "of": r.of, "grade": r.grade, "severity": r.severity, "title": r.title_zh if zh else r.title_en} for r in rows]
+        body["checks"] = [
+            {
+                "id": r.id,
+                "of": r.of,
+                "grade": r.grade,
+                "severity": r.severity,
+                "title": r.title_zh if zh else r.title_en,
+            }
+            for r in rows
+        ]
         return as_text(body) + "\n"
-    return "".join(f"{row.id}  ({row.grade or row.severity})\n    {row.title_zh if zh else row.title_en}\n" for row in rows)
+    return "".join(
+        f"{row.id}  ({row.grade or row.severity})\n    {row.title_zh if zh else row.title_en}\n" for row in rows
+    )

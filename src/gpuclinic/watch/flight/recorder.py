@@ -197,7 +197,9 @@ class Recorder:
 
     def _ended(self, pid: int) -> None:
         one = self._tree.seen.get(pid)
-        if one is not None and one.end is None:  # an adopted one's end the front has told already: what the kernel tells now is less
+        if (
+            one is not None and one.end is None
+        ):  # an adopted one's end the front has told already: what the kernel tells now is less
             one.end, one.ended = self._exits.ended(pid), time.time()
         self._exits.drop(pid)
 
