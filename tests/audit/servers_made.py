@@ -46,7 +46,10 @@ def process(
     comm = comm or (argv[0].rpartition("/")[2] if argv else "x")[:15]
     stat = f"{pid} ({comm}) S {ppid} {pid} {pid} 0 -1 {flags} 0 0 0 0 63 7 0 0 20 0 1 0 191520 419430400 20480 18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     at = f"/proc/{pid}"
-    mapped = "".join(f"7f0000{n:06x}-7f0000{n + 1:06x} r-xp 00000000 fd:01 {n}    {path}\n" for n, path in enumerate(maps or ([exe] if exe else [])))
+    mapped = "".join(
+        f"7f0000{n:06x}-7f0000{n + 1:06x} r-xp 00000000 fd:01 {n}    {path}\n"
+        for n, path in enumerate(maps or ([exe] if exe else []))
+    )
     out = {
         f"{at}/stat": stat, f"{at}/comm": comm + "\n", f"{at}/cmdline": "\0".join(argv) + ("\0" if argv else ""), f"{at}/cgroup": cgroup + "\n", f"{at}/maps": mapped,
         f"{at}/status": f"Name:\t{comm}\nState:\tS (sleeping)\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{ppid}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nThreads:\t1\n",
@@ -68,7 +71,9 @@ SYSTEM = {
 GPU_FILES = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
 
 
-def flat(*, util: float = 100, watts: float = 348.0, pcie: float = 30.0, memory: float = 5240.0) -> list[dict[str, float]]:
+def flat(
+    *, util: float = 100, watts: float = 348.0, pcie: float = 30.0, memory: float = 5240.0
+) -> list[dict[str, float]]:
     """Sixty samples that hardly move."""
     return [
         {"t": NOW - 300 + 5 * n, "gpu_util": util, "mem_util": 3, "mem_used_mib": memory, "power_w": watts + n % 3 * 0.4, "sm_clock_mhz": 1410, "temp_c": 66, "pcie_rx_kbs": pcie, "pcie_tx_kbs": pcie}
@@ -78,7 +83,15 @@ def flat(*, util: float = 100, watts: float = 348.0, pcie: float = 30.0, memory:
 
 def gpus(pids: list[int], samples: list[dict[str, float]]) -> dict[str, Any]:
     """gpu_processes.json of one GPU."""
-    gpu = {"index": 0, "uuid": "GPU-1", "name": "NVIDIA A100-SXM4-80GB", "mem_total_mib": 81920, "power_limit_w": 400, "default_power_limit_w": 400, "samples": samples}
+    gpu = {
+        "index": 0,
+        "uuid": "GPU-1",
+        "name": "NVIDIA A100-SXM4-80GB",
+        "mem_total_mib": 81920,
+        "power_limit_w": 400,
+        "default_power_limit_w": 400,
+        "samples": samples,
+    }
     rows = [{"gpu": 0, "pid": pid, "type": "C", "used_mib": 5236, "nvml_name": "x"} for pid in pids]
     return {"source": "nvml", "nvml_pid_namespace": "host", "gpus": [gpu], "processes": rows}
 
@@ -95,14 +108,22 @@ def server(
         place = folder / "root" / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
-    stats = {path: {"mode": "0644", "uid": 0, "gid": 0, "mtime": NOW - 9e6} for path in everything if not path.startswith("/proc/")}
+    stats = {
+        path: {"mode": "0644", "uid": 0, "gid": 0, "mtime": NOW - 9e6}
+        for path in everything
+        if not path.startswith("/proc/")
+    }
     (folder / "stat.json").write_text(json.dumps({"now": NOW, "files": {**stats, **(modes or {})}}))
     if gpu is not None:
         (folder / "gpu_processes.json").write_text(json.dumps(gpu))
-    rows = [{"pid": pid, "tgid": pid, "kill0": True, "listed": True, "direct_open": True} for pid in (1, 2, 9, 702, 760)]
+    rows = [
+        {"pid": pid, "tgid": pid, "kill0": True, "listed": True, "direct_open": True} for pid in (1, 2, 9, 702, 760)
+    ]
     (folder / "pid_probe.json").write_text(
         json.dumps({"as_root": True, "in_initial_pid_ns": True, "alive": rows + (alive or []), "direct": direct or {}})
     )  # fmt: skip
     (folder / "commands").mkdir(exist_ok=True)
-    (folder / "commands" / "ss-tanp.txt").write_text("State Recv-Q Send-Q Local Address:Port Peer Address:Port Process\n" + ss)
+    (folder / "commands" / "ss-tanp.txt").write_text(
+        "State Recv-Q Send-Q Local Address:Port Peer Address:Port Process\n" + ss
+    )
     return folder

@@ -17,7 +17,9 @@ WALLET = "44" + "AbCdEfGh1234567" * 6 + "Abc"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILgp/prrPFmXJvODGrt9mSqzEWa5TQlcqh5WDDc/mK0C"
 
 
-def one(files: dict[str, str], verdict: str, must: str = "", never: str = "", **more: Any) -> tuple[dict[str, str], str, str, str, dict[str, Any]]:
+def one(
+    files: dict[str, str], verdict: str, must: str = "", never: str = "", **more: Any
+) -> tuple[dict[str, str], str, str, str, dict[str, Any]]:
     return files, verdict, must, never, more
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuclinic.audit.checks import all_checks
 from gpuclinic.audit.scene import Scene
-from gpuclinic.audit.verdict import compromise, grade_of, groups, posture, severity_of
+from gpuclinic.audit.verdict import compromise, grade_of, groups, posture, settled, severity_of
 from gpuclinic.knowledge.audit import load_audit
 from gpuclinic.model import Finding, Gap, Where
 
@@ -75,7 +75,7 @@ def audit(host: Asked, options: AuditOptions, progress: Callable[[str], None] | 
         hits += [hit for hit in found if _wanted_id(hit.id, options)]
         if identity not in looked:
             looked.append(identity)
-    hits = _expected(hits, scene, options)
+    hits = settled(_expected(hits, scene, options))
     _unseen(scene)
     return _answer(scene, hits, looked, options, started)
 

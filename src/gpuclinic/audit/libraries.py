@@ -195,13 +195,15 @@ def kernel_modules(scene: Scene) -> list[Hit]:
     text = scene.text("/proc/modules", "audit.modules")
     out: list[Hit] = []
     listed = set()
+    taints = {p.split("/")[3]: a.line for p, a in scene.host.files("/sys/module/*/taint", 64).items() if a.ok}
     for index, line in enumerate(text.lines() if text else ()):
         cells = line.split()
         if len(cells) < 5 or text is None:
             continue
         listed.add(cells[0])
         taint = re.search(r"\(([A-Z+-]+)\)\s*$", line)
-        if not taint or "O" not in taint[1] or _HONEST_MODULES.match(cells[0]):
+        letters = taint[1] if taint else taints.get(cells[0], "")
+        if "O" not in letters or _HONEST_MODULES.match(cells[0]):
             continue
         owner, path = _module_file(scene, cells[0])
         if owner is None:
@@ -211,9 +213,14 @@ def kernel_modules(scene: Scene) -> list[Hit]:
                     grade=grade, evidence=[text.at(index), *([scene.where(path, "no package owns it")] if path else [])], values={"name": cells[0]})
             )  # fmt: skip
     if listed:
-        for path, state in scene.host.files("/sys/module/*/initstate", 64).items():
-            name = path.split("/")[3]
-            if state.ok and state.line == "live" and name not in listed:
+        live = {
+            p.split("/")[3]: p
+            for p, a in scene.host.files("/sys/module/*/initstate", 64).items()
+            if a.ok and a.line == "live"
+        }
+        live |= {name: f"/sys/module/{name}/taint" for name, letters in taints.items() if letters and name not in live}
+        for name, path in live.items():
+            if name not in listed:
                 out.append(
                     Hit(id="kernel_module_unowned", subject=name, refs=frozenset({f"module:{name}"}), grade="conclusive", kind="hidden module",
                         evidence=[scene.where(path, "live, and not in /proc/modules")], values={"name": name})

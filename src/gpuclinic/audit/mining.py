@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.miner_words import ENOUGH, Score, base_name, miner_config, score_arguments
 from gpuclinic.audit.places import in_system_place, odd_place
-from gpuclinic.audit.refs import file_ref, pid_ref
+from gpuclinic.audit.refs import file_ref, pid_ref, unit_ref
 from gpuclinic.audit.sockets import ESTABLISHED, is_own, is_private
 from gpuclinic.knowledge.audit_words import is_pool, words
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from gpuclinic.model import Scalar, Where
 
 _MOST_CONFIG = 1 << 16
+_MANY_IN = re.compile(
+    r"^(?:cron|crond|ssh|sshd|atd|user@\d+|x|docker|containerd|slurmd|getty@\w+|session-\w+|dbus|init|rc-local|supervisor|kubelet)\.service$"
+)
+"""Units that start programs of many; to be in one of them links nobody."""
 _CONFIG_OPTION = re.compile(r"^(?:-c|--config|-config|--conf|-f|--config-file)$")
 _CONFIG_NAMES = (
     "config.json",
@@ -83,7 +87,9 @@ def refs_of(process: Process) -> frozenset[str]:
             paths.append(word)
         elif word.startswith("./") and cwd.startswith("/"):
             paths.append(posixpath.join(cwd, word))
-    return frozenset({pid_ref(process.pid), *(file_ref(p) for p in paths if not _shared_program(p))})
+    unit = re.search(r"/([\w@.:-]+\.service)(?:/|$)", process.cgroup or "")
+    units = [unit_ref(unit[1])] if unit and not _MANY_IN.match(unit[1]) else []
+    return frozenset({pid_ref(process.pid), *units, *(file_ref(p) for p in paths if not _shared_program(p))})
 
 
 def _shared_program(path: str) -> bool:

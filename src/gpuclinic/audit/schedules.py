@@ -101,6 +101,7 @@ def cron(scene: Scene) -> list[Hit]:
             found = [*found, Deed("miner", True, ", ".join(score.why))]
         if found:
             out.append(hit_of("cron_backdoor", f"{job.text.path}:{job.index + 1}", found, where, job.user))
+            out += mined(out[-1], found)
     for pattern in _PARTS:
         for text in scene.texts(pattern, "audit.cron"):
             if not scene.packages.owner(text.path):
@@ -108,6 +109,7 @@ def cron(scene: Scene) -> list[Hit]:
                 if found_in:
                     index, script = found_in
                     out.append(hit_of("cron_backdoor", text.path, script, [text.at(index)], "root"))
+                    out += mined(out[-1], script)
     return out
 
 
@@ -143,6 +145,23 @@ def script_deeds(text: Text) -> tuple[int, list[Deed]] | None:
         index = next((n for n, line in enumerate(lines) if whole[0].path in line), 0)
         return index, whole
     return None
+
+
+def mined(hit: Hit, found: list[Deed]) -> list[Hit]:
+    """The command line of a miner is a sign of its own, beside that of what starts it."""
+    why = next((deed.about for deed in found if deed.what == "miner"), None)
+    if why is None:
+        return []
+    return [
+        Hit(
+            id="miner_cmdline",
+            subject=hit.subject,
+            refs=hit.refs,
+            evidence=hit.evidence,
+            values={"why": why},
+            kind="argv",
+        )
+    ]
 
 
 def hit_of(

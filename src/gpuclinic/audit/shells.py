@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuclinic.audit.commands import deeds
+from gpuclinic.audit.commands import Deed, deeds
 from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.miner_words import ENOUGH, score_arguments
 from gpuclinic.audit.places import odd_place
 from gpuclinic.audit.refs import file_ref
-from gpuclinic.audit.schedules import script_deeds
+from gpuclinic.audit.schedules import mined, script_deeds
 from gpuclinic.knowledge.audit_words import words
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def started(scene: Scene) -> list[Hit]:
                 Hit(id="shell_rc_exec", subject=f"{text.path}:{index + 1}", refs=paths, evidence=[text.at(index)],
                     values={"what": what, "about": about, "user": user})
             )  # fmt: skip
+            if not found and score.points >= ENOUGH:
+                out += mined(out[-1], [Deed("miner", True, about)])
             break
     return out
 

@@ -174,7 +174,7 @@ def shared(scene: Scene) -> list[Hit]:
         closed = sorted(name for name, account in accounts.items() if _closed(account))
         files = {key.text.path for key in group}
         if len(accounts) >= _MANY and len(files) >= _MANY:
-            grade = "strong" if closed else "medium" if "root" in accounts else "weak"
+            grade = "strong" if closed else "weak"  # an administrator has one key for all, and for root
             out.append(
                 Hit(id="ssh_key_shared_many", subject=fingerprint, refs=frozenset({f"key:{fingerprint}"}), grade=grade, evidence=[_shown(k) for k in group[:4]],
                     values={"count": len(accounts), "names": ", ".join(sorted(accounts)[:8])})

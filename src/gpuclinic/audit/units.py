@@ -10,7 +10,7 @@ from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.miner_words import ENOUGH, base_name, score_arguments
 from gpuclinic.audit.places import odd_place
 from gpuclinic.audit.refs import file_ref, unit_ref
-from gpuclinic.audit.schedules import script_deeds
+from gpuclinic.audit.schedules import mined, script_deeds
 from gpuclinic.knowledge.audit_words import words
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def units(scene: Scene) -> list[Hit]:
             Hit(id="systemd_backdoor", subject=name, refs=refs, grade=None if strong else "medium", evidence=[text.at(i) for i, _ in found[:3]],
                 values={"what": found[0][1].what, "about": found[0][1].about, "user": user, "path": text.path})
         )  # fmt: skip
+        out += mined(out[-1], [deed for _, deed in found])
     for pattern in _GENERATORS:
         for text in scene.texts(pattern, "audit.units", 1 << 16):
             script = None if scene.packages.owner(text.path) or b"\0" in text.data[:512] else script_deeds(text)

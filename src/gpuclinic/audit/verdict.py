@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpuclinic.knowledge.audit import GRADES, load_audit
 
 if TYPE_CHECKING:
@@ -54,20 +56,28 @@ def _kinds(hits: Iterable[Hit], grade: str) -> set[str]:
     return {hit.kind or hit.id for hit in hits if grade_of(hit) == grade and hit.severity != "info"}
 
 
+def of_group(group: list[Hit]) -> str:
+    """What the signs of one subject amount to."""
+    strong = _kinds(group, "strong")
+    medium = _kinds(group, "medium") - strong
+    weak = _kinds(group, "weak") - strong - medium
+    if _kinds(group, GRADES[-1]) or len(strong) >= 2 or (strong and len(medium) >= 2):
+        return _INFECTED
+    return _SUSPICIOUS if strong or len(medium) >= 2 or (medium and weak) else _NONE
+
+
 def compromise(hits: list[Hit]) -> str:
     """infected, suspicious or none."""
-    verdict = _NONE
-    for group in groups(hits):
-        strong = _kinds(group, "strong")
-        medium = _kinds(group, "medium") - strong
-        weak = _kinds(group, "weak") - strong - medium
-        if _kinds(group, GRADES[-1]) or len(strong) >= 2 or (strong and len(medium) >= 2):
-            return _INFECTED
-        if strong or len(medium) >= 2 or (medium and weak):
-            verdict = _SUSPICIOUS
-    if len(_kinds(hits, "strong")) >= 3:
+    verdicts = {of_group(group) for group in groups(hits)}
+    if _INFECTED in verdicts or len(_kinds(hits, "strong")) >= 3:
         return _INFECTED
-    return verdict
+    return _SUSPICIOUS if _SUSPICIOUS in verdicts else _NONE
+
+
+def settled(hits: list[Hit]) -> list[Hit]:
+    """Signs that amount to nothing on their subject become informations: no verdict rests on them."""
+    idle = {id(hit) for group in groups(hits) if of_group(group) == _NONE for hit in group}
+    return [msgspec.structs.replace(hit, severity="info") if id(hit) in idle else hit for hit in hits]
 
 
 def posture(hits: list[Hit]) -> str:

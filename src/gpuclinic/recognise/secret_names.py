@@ -87,7 +87,9 @@ def is_secret(name: str, value: str, *, argument: bool = False) -> bool:
     """Whether the value behind the name is a secret. argument: an option or a setting of a program, not a word of a log's text."""
     kind = kind_of(name)
     value = value.strip("\"'\\")
-    if kind is None or is_empty(value):
+    if (
+        kind is None or is_empty(value) or name.upper().endswith("NOPASSWD")
+    ):  # a tag of sudoers, which says that none is asked for
         return False
     if kind == "secret":
         return True
