@@ -34,6 +34,11 @@ def empty(scene: Scene) -> list[Hit]:
     return out
 
 
+def names_without_password(scene: Scene) -> set[str]:
+    """Who may log in with nothing."""
+    return {hit.subject for hit in empty(scene) if hit.severity is None}
+
+
 def readable(scene: Scene) -> list[Hit]:
     """shadow_world_readable: of the file of hashes and of its copies."""
     out = []

@@ -25,6 +25,8 @@ MODULES = (
     "accounts",
     "jupyter",
     "services",
+    "containers",
+    "updates",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from gpuclinic.model import Where
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.audit.scene import Scene, Text
+    from gpuclinic.audit.scene import FileState, Scene, Text
 
 _SYSTEM = (
     "/usr/etc/jupyter",
@@ -29,7 +30,8 @@ _SYSTEM = (
     "/opt/jupyter/etc",
     "/opt/venv/etc/jupyter",
 )
-_FILES = ("jupyter_server_config", "jupyter_notebook_config", "jupyter_lab_config", "jupyter_config")
+_FILES = ("jupyter_config", "jupyter_notebook_config", "jupyter_server_config", "jupyter_lab_config")
+"""Weakest first: the general file, then those of the application (jupyter_core, JupyterApp.config_file_paths)."""
 _CLASSES = re.compile(
     r"^(?:ServerApp|NotebookApp|LabApp|ExtensionApp|IdentityProvider|PasswordIdentityProvider|JupyterApp|SingleUserNotebookApp|LabServerApp|JupyterNotebookApp)$"
 )
@@ -43,17 +45,68 @@ _SHORT = {
     "--ServerApp": "",
 }
 _OPEN = frozenset(["", "*", "0.0.0.0", "::", "[::]"])
-_IS_JUPYTER = re.compile(
-    r"(?:^|/)jupyter(?:-lab|-notebook|-server|lab)?(?:$|\s)|-m\s+(?:jupyter\S*|notebook|jupyterlab)|jupyter_server|jupyter-nbclassic",
-    re.IGNORECASE,
+_SERVERS = frozenset(
+    [
+        "jupyter-lab",
+        "jupyter-labhub",
+        "jupyter-notebook",
+        "jupyter-server",
+        "jupyter-nbclassic",
+        "jupyter-retro",
+        "jupyterlab",
+        "notebook",
+        "jupyter_server",
+        "nbclassic",
+    ]
 )
+"""Programs and modules that open a port; nbconvert, console and the like use the same files and open none."""
+_SUBCOMMANDS = frozenset(["lab", "notebook", "server", "nbclassic"])
+_LAUNCHERS = frozenset(
+    [
+        "env",
+        "tini",
+        "dumb-init",
+        "conda",
+        "mamba",
+        "micromamba",
+        "poetry",
+        "uv",
+        "pipenv",
+        "sudo",
+        "nohup",
+        "bash",
+        "sh",
+        "srun",
+        "docker-init",
+        "catatonit",
+    ]
+)
+_PYTHON = re.compile(r"^(?:python|pypy)[\d.]*$")
 _HUB = re.compile(r"jupyterhub|singleuser|batchspawner", re.IGNORECASE)
 _OLD = re.compile(
-    r"PROTOCOL_(?:SSLv2|SSLv3|SSLv23|TLSv1(?!_2)(?:_1)?)\b|TLSVersion\.(?:SSLv3|TLSv1(?:_1)?)\b|SECLEVEL=0|\bTLSv1(?:\.[01])?[\"']"
+    r"PROTOCOL_(?:SSLv2|SSLv3|TLSv1(?!_2)(?:_1)?)\b|TLSVersion\.(?:SSLv3|TLSv1(?:_1)?)\b|[\"']ssl_version[\"']: [0134]\b|ssl_version=[0134]\b"
 )
-_WEAK = re.compile(
-    r"(?<![!\w-])(?:RC4|DES-CBC|3DES|DES|NULL|eNULL|aNULL|MD5|EXP(?:ORT)?|LOW|ADH|SEED|IDEA)(?![\w])|SECLEVEL=0|(?<![!\w])ALL(?::|$)",
-    re.IGNORECASE,
+"""PROTOCOL_SSLv23 is another name of PROTOCOL_TLS and takes the best that both sides have. Numbers: ssl.PROTOCOL_TLSv1 is 3, TLSv1_1 is 4."""
+_WEAK = frozenset(
+    [
+        "RC4",
+        "DES",
+        "3DES",
+        "NULL",
+        "ENULL",
+        "ANULL",
+        "MD5",
+        "EXP",
+        "EXPORT",
+        "EXPORT40",
+        "EXPORT56",
+        "LOW",
+        "ADH",
+        "AECDH",
+        "SEED",
+        "IDEA",
+        "RC2",
+    ]
 )
 _UNTOLD = object()
 
@@ -77,31 +130,73 @@ def from_python(text: Text) -> Settings:
         return {}
     out: Settings = {}
     for node in ast.walk(tree):
+        call = node.value if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+        if (
+            call is not None
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "update"
+            and len(call.args) == 1
+        ):
+            _take(out, text, call.func.value, call.args[0], node.lineno)
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
-            if (
-                isinstance(target, ast.Attribute)
-                and isinstance(target.value, ast.Attribute)
-                and _CLASSES.match(target.value.attr)
-            ):
-                shown = ast.get_source_segment(text.text, node.value) or ""
-                try:
-                    value = ast.literal_eval(node.value)
-                except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                    value = _UNTOLD
-                out[target.attr] = Value(value, _hushed(text, node.lineno - 1, target.attr), shown[:2000])
+            _take(
+                out,
+                text,
+                target.value
+                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Attribute)
+                else target,
+                node.value,
+                node.lineno,
+                target,
+            )
     return out
+
+
+def _take(
+    out: Settings, text: Text, target: ast.expr, value: ast.expr, line: int, whole: ast.expr | None = None
+) -> None:
+    """One assignment, or the update of a dictionary. A part of ssl_options adds to what stands there."""
+    if not (
+        isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Attribute)
+        and _CLASSES.match(target.value.attr)
+    ):
+        return
+    try:
+        shown = ast.unparse(value)[:2000]  # without comments, adjacent strings joined
+    except (RecursionError, ValueError):
+        shown = ""
+    part = isinstance(whole, ast.Subscript) or whole is None
+    if part and target.attr != "ssl_options":
+        return
+    if part:
+        key = ast.unparse(whole.slice) if isinstance(whole, ast.Subscript) else ""
+        before = out.get(target.attr)
+        shown = f"{before.text if before else ''} {key}: {shown}"
+    try:
+        told = _UNTOLD if part else ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        told = _UNTOLD
+    out[target.attr] = Value(told, _hushed(text, line - 1, target.attr), shown)
 
 
 def _hushed(text: Text, index: int, name: str) -> Where:
     """The line; of a token or password only its name and whether it is empty."""
     if name in ("token", "password", "hashed_password"):
-        line = text.lines()[index]
+        line = _line(text, index)
         return text.at(
-            index, re.sub(r"=.*", lambda m: "= ''" if re.match(r"=\s*u?(''|\"\")", m[0]) else "= (hidden)", line)
+            index,
+            re.sub(r"=.*", lambda m: "= ''" if re.match(r"=\s*u?(''|\"\")\s*(?:$|#|;)", m[0]) else "= (hidden)", line),
         )
-    return text.at(index)
+    return text.at(index, re.sub(r"((?:token|password)\"?\s*[=:]).*", r"\1 (hidden)", _line(text, index)))
+
+
+def _line(text: Text, index: int) -> str:
+    """Python's parser counts a bare carriage return as the end of a line; then no line is told."""
+    lines = text.lines()
+    return lines[index] if index < len(lines) else ""
 
 
 def from_json(text: Text) -> Settings:
@@ -154,24 +249,49 @@ class Server(msgspec.Struct):
     unit_user: str | None = None
 
 
+def is_server(argv: list[str]) -> bool:
+    """A program that opens a port, started by itself, by an interpreter, or by a shell or launcher before it.
+
+    >>> is_server(["/usr/bin/python3", "/usr/local/bin/jupyter-lab", "--ip=*"]), is_server(["vim", "/etc/jupyter"]), is_server(["jupyter", "nbconvert"])
+    (True, False, False)
+    """
+    words = list(argv[:12])
+    for n, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        first = (
+            n == 0
+            or _PYTHON.match(words[n - 1].rpartition("/")[2]) is not None
+            or words[0].rpartition("/")[2] in _LAUNCHERS
+        )
+        if word == "-m" and n + 1 < len(words) and _PYTHON.match(words[0].rpartition("/")[2]):
+            module = words[n + 1].partition(".")[0]
+            return module in _SERVERS or (module == "jupyter" and _sub(words[n + 2 :]))
+        if first and (name in _SERVERS - {"notebook"} or name in ("start-notebook.sh", "start-notebook.py")):
+            return True
+        if first and name == "jupyter":
+            return _sub(words[n + 1 :])
+    return False
+
+
+def _sub(rest: list[str]) -> bool:
+    """`jupyter` with no word that is not an option starts nothing."""
+    return next((word for word in rest if not word.startswith("-")), "") in _SUBCOMMANDS
+
+
 def servers(scene: Scene) -> list[Server]:
     """Those that run, each with the configuration of its user; else what units and configurations say."""
     shared = _of_folders(scene, list(_SYSTEM))
     out: list[Server] = []
     for process in scene.processes.values():
         line = " ".join(process.argv)
-        if (
-            not process.argv
-            or not _IS_JUPYTER.search(line)
-            or _HUB.search(line)
-            or re.search(r"ipykernel|kernel-", line)
-        ):
+        if not is_server(process.argv) or _HUB.search(line):
             continue
         home = (process.variables or {}).get("HOME") or next(
             (a.home for a in scene.accounts if a.uid == process.uid), ""
         )
-        own = _of_folders(scene, [f"{home}/.jupyter", f"{home}/.local/etc/jupyter"]) if home.startswith("/") else {}
-        named = _named_config(scene, process.argv)
+        variables = process.variables or {}
+        own = _of_folders(scene, [*_prefixes(process), *_of_home(home, variables)])
+        named = _named_config(scene, process.argv, process.cwd or "")
         where = process.at("cmdline", re.sub(r"((?:token|password)=)\S+", r"\1(hidden)", line)[:250])
         out.append(
             Server(
@@ -185,9 +305,9 @@ def servers(scene: Scene) -> list[Server]:
             lines = exec_lines(text)
             user = next((value for _, key, value in lines if key == "User"), "root")
             for index, key, value in lines:
-                if key == "ExecStart" and _IS_JUPYTER.search(value) and not _HUB.search(value):
+                if key == "ExecStart" and is_server(value.lstrip("@-:+!|").split()) and not _HUB.search(value):
                     home = next((a.home for a in scene.accounts if a.name == user), "/root")
-                    own = _of_folders(scene, [f"{home}/.jupyter"])
+                    own = _of_folders(scene, _of_home(home, {}))
                     named = _named_config(scene, value.split())
                     out.append(
                         Server(
@@ -208,7 +328,30 @@ def servers(scene: Scene) -> list[Server]:
     return out
 
 
-def _named_config(scene: Scene, argv: list[str]) -> Settings:
+def _of_home(home: str, variables: dict[str, str]) -> list[str]:
+    """A user's folders, the strongest last; JUPYTER_CONFIG_DIR stands for ~/.jupyter."""
+    chosen = variables.get("JUPYTER_CONFIG_DIR") or f"{home}/.jupyter"
+    more = [path for path in reversed(variables.get("JUPYTER_CONFIG_PATH", "").split(":")[:8]) if path.startswith("/")]
+    return [
+        folder
+        for folder in (f"{home}/.local/etc/jupyter", *more, chosen)
+        if folder.startswith("/") and (home or folder == chosen or folder in more)
+    ]
+
+
+def _prefixes(process: Process) -> list[str]:
+    """etc/jupyter of the environment that the program lies in (sys.prefix)."""
+    ways = [process.exe or "", *process.argv[:2]]
+    return list(
+        dict.fromkeys(
+            f"{way[: way.rindex('/bin/')]}/etc/jupyter"
+            for way in ways
+            if way.startswith("/") and "/bin/" in way and not way.startswith(("/usr/bin/", "/bin/"))
+        )
+    )
+
+
+def _named_config(scene: Scene, argv: list[str], cwd: str = "") -> Settings:
     for n, word in enumerate(argv):
         path = (
             word.partition("=")[2]
@@ -216,6 +359,9 @@ def _named_config(scene: Scene, argv: list[str]) -> Settings:
             else argv[n + 1]
             if word == "--config" and n + 1 < len(argv)
             else ""
+        )
+        path = (
+            path if path.startswith("/") or not path or not cwd.startswith("/") else posixpath.normpath(f"{cwd}/{path}")
         )
         if path.startswith("/"):
             text = scene.text(path, "audit.jupyter")
@@ -230,6 +376,8 @@ def _of_folders(scene: Scene, folders: list[str]) -> Settings:
             python = scene.text(f"{folder}/{name}.py", "audit.jupyter")
             plain = scene.text(f"{folder}/{name}.json", "audit.jupyter")
             out |= from_python(python) if python else {}
+            for part in scene.texts(f"{folder}/{name}.d/*.json", "audit.jupyter"):
+                out |= from_json(part)
             out |= from_json(plain) if plain else {}  # what `jupyter server password` writes stands above the .py
     return out
 
@@ -280,6 +428,9 @@ def _public(scene: Scene, server: Server) -> tuple[bool, list[Where]]:
     told = server.settings
     pid = server.process.pid if server.process else None
     bound = [s for s in scene.sockets if s.state == LISTEN and pid is not None and s.pid == pid]
+    if not bound and pid is not None:  # whose socket it is was not told: then by the port
+        port = str(told["port"].value) if "port" in told else "8888"
+        bound = [s for s in scene.sockets if s.state == LISTEN and s.pid is None and str(s.local[1]) == port]
     if bound:
         away = [s for s in bound if not is_own(s.local[0])]
         return bool(away), [s.where for s in away[:1]]
@@ -297,9 +448,7 @@ def _reach(scene: Scene, server: Server) -> list[Hit]:
     token, password = told.get("token"), told.get("hashed_password") or told.get("password")
     free = token is not None and token.value == "" and not (password is not None and password.value)
     if free and token is not None:
-        out.append(
-            _hit("jupyter_no_token", server, [token.where, *shown], None if public or not server.running else "info")
-        )
+        out.append(_hit("jupyter_no_token", server, [token.where, *shown], None if public else "info"))
     elif _is(told, "allow_unauthenticated_access", True) and public and token is not None and token.value == "":
         out.append(_hit("jupyter_no_token", server, [told["allow_unauthenticated_access"].where]))
     certificate = told.get("certfile") or told.get("ssl_options")
@@ -314,8 +463,8 @@ def _tls(scene: Scene, server: Server) -> list[Hit]:
     if options is not None:
         if _OLD.search(options.text):
             out.append(_hit("jupyter_tls_old", server, [options.where]))
-        ciphers = re.search(r"[\"']ciphers[\"']\s*:\s*[\"']([^\"']{1,1000})", options.text)
-        if ciphers and _WEAK.search(ciphers[1]):
+        ciphers = re.search(r"[\"']?ciphers[\"']?\s*[:=]\s*[\"']([^\"']{1,1000})", options.text)
+        if ciphers and weak_ciphers(ciphers[1]):
             out.append(
                 _hit(
                     "jupyter_weak_ciphers",
@@ -326,11 +475,49 @@ def _tls(scene: Scene, server: Server) -> list[Hit]:
     inner = re.search(r"[\"']keyfile[\"']\s*:\s*[\"']([^\"']{1,300})", options.text) if options is not None else None
     key = server.settings.get("keyfile")
     path = str(key.value) if key is not None and isinstance(key.value, str) else inner[1] if inner else ""
-    state = scene.state(path) if path.startswith("/") else None
-    if state is not None and state.mode is not None and state.mode & 0o004:
+    state = _behind_links(scene, path) if path.startswith("/") else None
+    if state is not None and state.mode is not None and state.mode & 0o004 and not _behind_closed_folder(scene, path):
         lines = [one.where for one in (key, options) if one is not None][:1]
         out.append(_hit("jupyter_key_world_readable", server, [scene.where(path, f"mode {state.mode:04o}"), *lines]))
     return out
+
+
+def weak_ciphers(names: str) -> bool:
+    """An OpenSSL list that offers broken ciphers; what stands behind ! or - is taken out by it.
+
+    >>> [weak_ciphers(n) for n in ("ECDHE+AESGCM:!aNULL:!MD5", "HIGH:RC4-SHA", "ECDHE-RSA-DES-CBC3-SHA", "DEFAULT:@SECLEVEL=0", "DEFAULT:-RC4")]
+    [False, True, True, True, False]
+    """
+    if "@SECLEVEL=0" in names.upper():
+        return True
+    words = [word for word in re.split(r"[:,\s]+", names) if word]
+    kept = [word for word in words if not word.startswith(("!", "-"))]
+    return any(part in _WEAK for word in kept for part in re.split(r"[-+_]", word.upper())) or words in (
+        ["ALL"],
+        ["ALL", "COMPLEMENTOFALL"],
+    )
+
+
+def _behind_links(scene: Scene, path: str) -> FileState | None:
+    """The state of what a path leads to; Let's Encrypt keeps links in live/."""
+    for _ in range(4):
+        state = scene.state(path)
+        target = scene.link(path) if state is not None and state.kind == "link" else None
+        if target is None:
+            return state
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return None
+
+
+def _behind_closed_folder(scene: Scene, path: str) -> bool:
+    """A folder above it lets others not pass, so that they cannot read it whatever its own mode is."""
+    folder = posixpath.dirname(path)
+    while folder not in ("/", ""):
+        state = scene.state(folder)
+        if state is not None and state.mode is not None and state.kind == "folder" and not state.mode & 0o001:
+            return True
+        folder = posixpath.dirname(folder)
+    return False
 
 
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (("audit.jupyter", settings),)

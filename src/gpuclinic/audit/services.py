@@ -33,7 +33,8 @@ _KUBELET = (
     "/var/lib/kubelet/kubeconfig.yaml",
     "/var/lib/kubelet/config.json",
 )
-_BROAD_V4, _BROAD_V6 = 16, 48
+_MENTIONS = re.compile(r"^(?:\S*/)?(?:grep|rg|vim?|nano|less|cat|tail|journalctl|kubectl|curl|watch|tmux|screen)\b")
+"""Programs that name a service and are none."""
 
 
 def _listens(scene: Scene, port: int) -> Socket | None:
@@ -68,7 +69,7 @@ def _lines(scene: Scene, word: str) -> list[tuple[str, str, Where]]:
 def ray(scene: Scene) -> list[Hit]:
     """ray_dashboard_open: whoever reaches the dashboard runs code (CVE-2023-48022); a token since 2.52 is off by default."""
     for name, line, where in _lines(scene, "dashboard"):
-        if "ray" not in line.lower():
+        if not re.search(r"(?:^|[\s/._-])ray(?:[\s/._:-]|$)", line.lower()) or _MENTIONS.match(line):
             continue
         pid = int(name[4:]) if name.startswith("pid ") else None
         process = scene.processes.get(pid or -1)
@@ -91,7 +92,7 @@ def ray(scene: Scene) -> list[Hit]:
                 values={"port": number},
             )
         ]
-    socket = _listens(scene, 8265)
+    socket = None if _asks_for_token(scene) else _listens(scene, 8265)
     if socket is not None and (
         socket.pid is None or re.search(r"ray|dashboard", f"{socket.name} {_comm(scene, socket.pid)}", re.IGNORECASE)
     ):
@@ -109,6 +110,11 @@ def ray(scene: Scene) -> list[Hit]:
     return []
 
 
+def _asks_for_token(scene: Scene) -> bool:
+    """A process of Ray runs in the token mode; all of a cluster's have to agree."""
+    return any((p.variables or {}).get("RAY_AUTH_MODE", "").lower() == "token" for p in scene.processes.values())
+
+
 def _comm(scene: Scene, pid: int | None) -> str:
     process = scene.processes.get(pid or -1)
     return f"{process.comm} {' '.join(process.argv[:3])}" if process else ""
@@ -121,7 +127,7 @@ def docker(scene: Scene) -> list[Hit]:
         address = next(
             (a for a in re.findall(r"(?:-H|--host)[= ]*(tcp://[^\s\"']+)", line) if not _own_address(a)), None
         )
-        if address and "--tlsverify" not in line.replace("--tlsverify=false", ""):
+        if address and not _MENTIONS.match(line) and "--tlsverify" not in line.replace("--tlsverify=false", ""):
             out.append(
                 Hit(id="docker_api_open", subject=f"Docker ({name})", evidence=[where], values={"address": address})
             )
@@ -212,7 +218,7 @@ def kubelet(scene: Scene) -> list[Hit]:
                 severity="critical" if free else None)
         )  # fmt: skip
     elif mode and mode[0] == "AlwaysAllow":
-        out.append(Hit(id="kubelet_anonymous", subject="kubelet", evidence=[mode[1]], values={"mode": mode[0]}))
+        out.append(Hit(id="kubelet_always_allow", subject="kubelet", evidence=[mode[1]], values={"mode": mode[0]}))
     port = told.get("readOnlyPort")
     if port and port[0].strip("\"'") not in ("0", ""):
         out.append(Hit(id="kubelet_readonly_port", subject="kubelet", evidence=[port[1]], values={"port": port[0]}))
@@ -332,37 +338,65 @@ def _broad(who: str) -> bool:
 
 
 _DASHBOARDS = (
-    ("TensorBoard", re.compile(r"tensorboard\b.*(?:--bind_all|--host[= ](?:0\.0\.0\.0|::))")),
-    ("MLflow", re.compile(r"mlflow\b.*\b(?:server|ui)\b.*(?:--host|-h)[= ](?:0\.0\.0\.0|::)")),
-    ("Redis", re.compile(r"redis-server\s+(?:\*|0\.0\.0\.0):\d+")),
-    ("code-server", re.compile(r"code-server\b.*--auth[= ]none")),
-    ("Dask", re.compile(r"dask[- ]scheduler\b")),
+    ("TensorBoard", re.compile(r"(?:^|[\s/])tensorboard\b(?!_)")),
+    ("MLflow", re.compile(r"(?:^|[\s/])mlflow\s[^|]*\b(?:server|ui)\b")),
+    ("code-server", re.compile(r"(?:^|[\s/])code-server\b[^|]*--auth[= ]none\b")),
+    ("Dask", re.compile(r"(?:^|[\s/])dask[- ]scheduler\b|distributed\.cli\.dask_scheduler")),
+    ("vLLM", re.compile(r"(?:^|[\s/])vllm\s+serve\b|\bvllm\.entrypoints\b")),
+    ("Triton", re.compile(r"(?:^|/)tritonserver\b")),
+    ("Gradio", re.compile(r"(?:^|[\s/])gradio\s")),
+    ("Ollama", re.compile(r"(?:^|/)ollama\s+serve\b")),
+    ("Redis", re.compile(r"(?:^|/)redis-server\b")),
+    ("Spark", re.compile(r"org\.apache\.spark\.deploy\.master\.Master\b")),
+    ("node_exporter", re.compile(r"(?:^|/)(?:prometheus-)?node[_-]exporter\b")),
+    ("DCGM exporter", re.compile(r"(?:^|/)dcgm-exporter\b")),
 )
+"""Services that ask nobody who they are unless told to, by their own documentation."""
+_ASKS = {
+    "vLLM": ("--api-key", "VLLM_API_KEY"),
+    "MLflow": ("--app-name=basic-auth", "basic-auth"),
+    "Gradio": ("--auth", ""),
+}
+_REDIS = ("/etc/redis/redis.conf", "/etc/redis.conf", "/etc/redis/default.conf.d/*.conf")
 
 
 def dashboards(scene: Scene) -> list[Hit]:
     """service_open: services that ask nobody who they are, bound to more than the machine; an information."""
     out = []
-    for process in scene.processes.values():
-        line = " ".join(process.argv)[:2000]
-        for name, pattern in _DASHBOARDS:
-            away = [s for s in scene.sockets if s.state == LISTEN and s.pid == process.pid and not is_own(s.local[0])]
-            if pattern.search(line) and away:
-                out.append(
-                    Hit(
-                        id="service_open",
-                        subject=f"{name} (pid {process.pid})",
-                        pid=process.pid,
-                        evidence=[process.at("cmdline", process.shown()), away[0].where],
-                        values={"name": name},
-                    )
-                )
+    away: dict[int, Socket] = {}
+    for one in scene.sockets:
+        if one.state == LISTEN and one.pid is not None and not is_own(one.local[0]):
+            away.setdefault(one.pid, one)
+    for pid, socket in away.items():
+        process = scene.processes.get(pid)
+        line = " ".join(process.argv)[:2000] if process else ""
+        if process is None or not line or _MENTIONS.match(line):
+            continue
+        name = next((name for name, pattern in _DASHBOARDS if pattern.search(line)), None)
+        if name is None or any(
+            word and (word in line or word in (process.variables or {})) for word in _ASKS.get(name, ())
+        ):
+            continue
+        if name == "Redis" and _redis_asks(scene, line):
+            continue
+        out.append(
+            Hit(id="service_open", subject=f"{name} (pid {pid})", pid=pid, evidence=[process.at("cmdline", process.shown()), socket.where], values={"name": name})
+        )  # fmt: skip
     for path in ("/var/run/reboot-required", "/run/reboot-required"):
         text = scene.text(path, "audit.updates", 4096)
         if text is not None:
             out.append(Hit(id="reboot_required", subject="updates", evidence=[text.at(0)], values={}))
             break
     return out
+
+
+def _redis_asks(scene: Scene, line: str) -> bool:
+    """A password is set, or a configuration that could not be read may set one."""
+    texts = [text for path in _REDIS for text in scene.texts(path, "audit.services")]
+    lines = [words for text in texts for row in text.lines() if (words := row.split()) and len(words) > 1]
+    return "--requirepass" in line or any(
+        words[0].lower() in ("requirepass", "aclfile") or words[:2] == ["user", "default"] for words in lines
+    )
 
 
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (

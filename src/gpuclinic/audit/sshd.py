@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import TYPE_CHECKING
 
+from gpuclinic.audit.accounts import names_without_password
 from gpuclinic.audit.hits import Hit
+from gpuclinic.audit.sockets import LISTEN, is_own
 from gpuclinic.audit.sshd_config import MAIN, SshdConfig, read_config
 from gpuclinic.model import Where
 
@@ -35,13 +38,26 @@ _OLD = {
     "pubkeyacceptedkeytypes": ("ssh-dss",),
 }
 """Algorithms that ssh-audit and OpenSSH's release notes call broken or weak."""
+_FACTORS = (
+    "pam_google_authenticator",
+    "pam_duo",
+    "pam_oath",
+    "pam_yubico",
+    "pam_u2f",
+    "pam_radius",
+    "pam_rsa",
+    "pam_securid",
+    "pam_otpw",
+    "pam_privacyidea",
+)
+"""PAM modules that ask for more than a password."""
 
 
 def installed(scene: Scene, config: SshdConfig) -> bool:
     """There is an SSH server: its program, its package, its process or its socket; a configuration alone does not listen."""
     if any(p.comm == "sshd" or (p.exe or "").endswith("/sshd") for p in scene.processes.values()):
         return True
-    if any(s.state == "LISTEN" and s.local[1] == 22 for s in scene.sockets):
+    if any(s.state == LISTEN and s.local[1] == 22 for s in scene.sockets):
         return True
     if scene.packages.known:
         return (
@@ -61,15 +77,18 @@ def settings(scene: Scene) -> list[Hit]:
     if not installed(scene, config):
         return []
     out = []
-    password = config.get("PasswordAuthentication", "yes")
-    keyboard = config.get("KbdInteractiveAuthentication", config.get("ChallengeResponseAuthentication", "yes"))
-    pam = config.get("UsePAM", "no") == "yes"
-    by_password = password == "yes" or (
-        keyboard == "yes" and pam and config.where("KbdInteractiveAuthentication") is not None
-    )
-    root = config.get("PermitRootLogin", "prohibit-password")
-    if root == "yes" and by_password:
-        out.append(_hit("sshd_root_password", config, "PermitRootLogin", "PasswordAuthentication"))
+    by_password = _by_password(scene, config)
+    near = "info" if _only_from_here(scene, config) else None
+    if (
+        config.get("PermitRootLogin", "prohibit-password") == "yes"
+        and by_password
+        and (way := _root_comes_in(config)) is not None
+    ):
+        out.append(
+            _hit(
+                "sshd_root_password", config, "PermitRootLogin", "PasswordAuthentication", severity=near or way or None
+            )
+        )
     if by_password:
         out.append(
             _hit(
@@ -78,10 +97,12 @@ def settings(scene: Scene) -> list[Hit]:
                 "PasswordAuthentication",
                 "KbdInteractiveAuthentication",
                 default="PasswordAuthentication yes",
+                severity=near,
             )
         )
     if config.get("PermitEmptyPasswords", "no") == "yes":
-        out.append(_hit("sshd_empty_passwords", config, "PermitEmptyPasswords"))
+        used = ("critical" if names_without_password(scene) else "warning") if by_password else "info"
+        out.append(_hit("sshd_empty_passwords", config, "PermitEmptyPasswords", severity=near or used))
     if config.get("X11Forwarding", "no") == "yes":
         out.append(_hit("sshd_x11_forwarding", config, "X11Forwarding"))
     for keyword, old in _OLD.items():
@@ -113,10 +134,58 @@ def settings(scene: Scene) -> list[Hit]:
     return out
 
 
-def _hit(identity: str, config: SshdConfig, *keywords: str, default: str = "") -> Hit:
+def _by_password(scene: Scene, config: SshdConfig) -> bool:
+    """A password alone opens a session: by the password method, or by PAM's questions where these were switched on and ask for nothing else."""
+    password = config.get("PasswordAuthentication", "yes") == "yes"
+    asked = config.where("KbdInteractiveAuthentication") or config.where("ChallengeResponseAuthentication")
+    keyboard = config.get("KbdInteractiveAuthentication", config.get("ChallengeResponseAuthentication", "yes")) == "yes"
+    keyboard = keyboard and asked is not None and config.get("UsePAM", "no") == "yes" and not _second_factor(scene)
+    methods = config.get("AuthenticationMethods", "any").split()
+    if methods and methods != ["any"]:
+        alone = {way.split(":")[0] for way in methods if "," not in way}
+        return (password and "password" in alone) or (keyboard and "keyboard-interactive" in alone)
+    return password or keyboard
+
+
+def _second_factor(scene: Scene) -> bool:
+    text = scene.text("/etc/pam.d/sshd", "audit.sshd")
+    return any(
+        not line.lstrip().startswith("#") and any(name in line for name in _FACTORS)
+        for line in (text.lines() if text else ())
+    )
+
+
+def _root_comes_in(config: SshdConfig) -> str | None:
+    """None where the lists of users keep root out; "info" where root comes only from named places; "" else."""
+    if any(name.partition("@")[0] in ("root", "*") and "@" not in name for name in config.get("DenyUsers", "").split()):
+        return None
+    allowed = config.get("AllowUsers", "").split()
+    if not allowed:
+        return (
+            None
+            if (groups := config.get("AllowGroups", "").split()) and not {"root", "wheel", "*"} & set(groups)
+            else ""
+        )
+    ways = [name for name in allowed if fnmatch.fnmatchcase("root", name.partition("@")[0])]
+    if not ways:
+        return None
+    return "info" if all("@" in name and name.partition("@")[2] not in ("*", "0.0.0.0/0") for name in ways) else ""
+
+
+def _only_from_here(scene: Scene, config: SshdConfig) -> bool:
+    """It listens to the machine itself alone: by its sockets where these are told, else by ListenAddress."""
+    ports = {int(p) for p in config.get("Port", "22").split() if p.isdecimal() and len(p) < 6}
+    bound = [s for s in scene.sockets if s.state == LISTEN and (s.name == "sshd" or s.local[1] in ports)]
+    if bound:
+        return all(is_own(s.local[0]) for s in bound)
+    addresses = [a for a in config.get("ListenAddress", "").split() if a != "rdomain"]
+    return bool(addresses) and all(is_own(a) or is_own(a.rpartition(":")[0]) for a in addresses)
+
+
+def _hit(identity: str, config: SshdConfig, *keywords: str, default: str = "", severity: str | None = None) -> Hit:
     lines = [where for keyword in keywords if (where := config.where(keyword)) is not None]
     evidence = lines or [Where(MAIN, None, f"{default} (sshd's default)")]
-    return Hit(id=identity, subject="sshd", evidence=evidence, values={"value": evidence[0].text})
+    return Hit(id=identity, subject="sshd", evidence=evidence, values={"value": evidence[0].text}, severity=severity)
 
 
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (("audit.sshd", settings),)

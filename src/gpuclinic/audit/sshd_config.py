@@ -17,19 +17,9 @@ if TYPE_CHECKING:
 MAIN = "/etc/ssh/sshd_config"
 _VENDOR = "/usr/etc/ssh/sshd_config"
 _MANY = frozenset(
-    [
-        "port",
-        "listenaddress",
-        "hostkey",
-        "acceptenv",
-        "allowusers",
-        "denyusers",
-        "allowgroups",
-        "denygroups",
-        "subsystem",
-        "setenv",
-    ]
+    ["port", "listenaddress", "hostkey", "acceptenv", "allowusers", "denyusers", "allowgroups", "denygroups", "setenv"]
 )
+"""Keywords whose later lines add to the first (sshd_config(5))."""
 _MOST_FILES = 64
 
 
@@ -41,7 +31,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class SshdConfig(msgspec.Struct):
-    """settings: of everybody, keywords in small letters; of those that may be repeated, the first. matched: inside of Match blocks. found: there is a file."""
+    """settings: of everybody, keywords in small letters; of those that may be repeated, all values and the first line. matched: inside of Match blocks. found: there is a file."""
 
     settings: dict[str, Setting] = {}
     matched: list[tuple[str, str, Setting]] = []
@@ -88,6 +78,9 @@ def _take(scene: Scene, text: Text, out: SshdConfig, match: str | None, files: l
                         _take(scene, one, out, match, files)
         elif match is not None:
             out.matched.append((match, keyword, Setting(value, text.at(index))))
+        elif keyword in _MANY and keyword in out.settings:
+            known = out.settings[keyword]
+            out.settings[keyword] = Setting(f"{known.value} {value}"[:4096], known.where)
         elif keyword not in out.settings:
             out.settings[keyword] = Setting(value, text.at(index))
 

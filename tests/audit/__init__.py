@@ -1,0 +1,1 @@
+"""`check` on fake servers, sick and healthy."""
