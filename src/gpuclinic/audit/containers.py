@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuclinic.audit.scene import Scene, Text
+    from gpuclinic.model import Scalar
 
 _HOST_CONFIGS = "/var/lib/docker/containers/*/hostconfig.json"
 _WHOLE = ("/", "/etc", "/root", "/home", "/var", "/boot", "/dev", "/proc", "/sys", "/var/lib/docker")
@@ -35,7 +36,7 @@ def containers(scene: Scene) -> list[Hit]:
             )
         held = [bind for bind in _binds(told) if _holds_host(bind)]
         if held:
-            values = {"name": name, "paths": ", ".join(held[:3])}
+            values: dict[str, Scalar] = {"name": name, "paths": ", ".join(held[:3])}
             out.append(
                 Hit(
                     id="container_holds_host",

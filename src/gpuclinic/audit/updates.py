@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuclinic.audit.scene import Scene
-    from gpuclinic.model import Where
+    from gpuclinic.model import Scalar, Where
 
 _STATUS = "/var/lib/dpkg/status"
 _MOST_STATUS = 16 << 20
@@ -28,7 +28,7 @@ def versions(scene: Scene) -> list[Hit]:
     for package, version, where in (*_dpkg(scene, wanted), *_of_python(scene, wanted)):
         row = wanted[package]
         if is_older(version, row.first_safe):
-            values = {"name": package, "version": version, "safe": row.first_safe, "why": row.why}
+            values: dict[str, Scalar] = {"name": package, "version": version, "safe": row.first_safe, "why": row.why}
             out.append(Hit(id="version_unsafe", subject=package, evidence=[where], values=values))
     return out
 
