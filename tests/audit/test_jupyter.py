@@ -177,6 +177,11 @@ def test_hostile_configurations_are_read_or_left(tmp_path: Path) -> None:
         found(server(tmp_path / str(n), text))
 
 
+def test_ten_thousand_assignments_are_read_up_to_a_limit(tmp_path: Path) -> None:
+    made = server(tmp_path, OPEN + "c.ServerApp.token = 'x'\n" * 10_000 + "c.ServerApp.token = ''\n")
+    assert ids(made) == set()  # the last one lies behind the limit
+
+
 def test_what_a_server_is() -> None:
     assert is_server(["/usr/bin/tini", "--", "start-notebook.sh"])
     assert not is_server(["grep", "-r", "jupyter-lab"])

@@ -26,6 +26,14 @@ _SHORT = {
     "--no-mathjax": "",
     "--ServerApp": "",
 }
+_WANTED = frozenset(
+    [
+        "ip", "port", "token", "password", "hashed_password", "certfile", "keyfile", "ssl_options", "allow_root", "allow_origin",
+        "allow_origin_pat", "disable_check_xsrf", "allow_unauthenticated_access",
+    ]
+)  # fmt: skip
+_MOST_SETTINGS = 500
+"""Assignments that are read of one file; a hostile one may hold ten thousand."""
 UNTOLD = object()
 """The value of what is computed."""
 
@@ -48,14 +56,19 @@ def from_python(text: Text) -> Settings:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     out: Settings = {}
+    left = _MOST_SETTINGS
     for node in ast.walk(tree):
+        if left <= 0:
+            break
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
             if isinstance(call.func, ast.Attribute) and call.func.attr == "update" and len(call.args) == 1:
+                left -= 1
                 _take(out, text, call.func.value, call.args[0], node.lineno)
         if not isinstance(node, ast.Assign):
             continue
-        for target in node.targets:
+        for target in node.targets[:8]:
+            left -= 1
             _take(
                 out,
                 text,
@@ -78,6 +91,8 @@ def _take(
         and isinstance(target.value, ast.Attribute)
         and _CLASSES.match(target.value.attr)
     ):
+        return
+    if target.attr not in _WANTED:
         return
     try:
         shown = ast.unparse(value)[:2000]  # without comments, adjacent strings joined
@@ -124,6 +139,8 @@ def from_json(text: Text) -> Settings:
     for name, rows in told.items() if isinstance(told, dict) else ():
         if _CLASSES.match(str(name)) and isinstance(rows, dict):
             for key, value in rows.items():
+                if key not in _WANTED:
+                    continue
                 index = next((n for n, line in enumerate(text.lines()) if f'"{key}"' in line), 0)
                 out[str(key)] = Value(
                     value,
