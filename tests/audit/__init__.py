@@ -1,1 +1,0 @@
-"""`check` on fake servers, sick and healthy."""
