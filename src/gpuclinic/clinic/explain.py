@@ -12,6 +12,7 @@ import msgspec
 from gpuclinic.clinic.answer import fill
 from gpuclinic.clinic.looks import LOOKS
 from gpuclinic.knowledge import load, load_checks
+from gpuclinic.knowledge.audit import load_audit
 from gpuclinic.knowledge.causes import cause_ids, cause_info
 from gpuclinic.knowledge.codes import TOPICS, CodeInfo, all_names, by_code, by_name
 from gpuclinic.knowledge.xids import NVLINK5, XidInfo, catalogue, judge, nvlink5_fault, xid_info
@@ -20,6 +21,7 @@ from gpuclinic.model import LEVEL_CONFIDENCE, SEVERITIES, UserError
 if TYPE_CHECKING:
     from gpuclinic.clinic.looks import Look
     from gpuclinic.knowledge import Check, LogFinding, Rule, Signature
+    from gpuclinic.knowledge.audit import AuditFinding
 
 _ASKED = re.compile(
     r"(?P<topic>sxid|xid|exit|signal|sig|errno|cuda|cudnn|cublas|nccl|nvml|slurm|k8s|kubernetes|kubectl"
@@ -169,6 +171,8 @@ def _identity(identity: str, lang: str) -> Explanation | None:
     logged = [row for row in load_checks().log_findings if row.id == wanted]
     if logged:
         return _from_log_finding(logged, lang)
+    if wanted in load_audit():
+        return _from_audit(load_audit()[wanted], lang)
     knowledge = load()
     rows: list[Signature | Rule] = [*knowledge.rules, *knowledge.signatures]
     for row in rows:
@@ -258,7 +262,13 @@ def near(text: str) -> list[str]:
         found = [f"{kind} {number}" for kind in ("xid", "sxid") if (kind, number) in catalogue()]
         return (found + [f"{topic} {number}" for topic in ("exit", *TOPICS[:-1]) if by_code(topic, number)])[:6]
     knowledge = load()
-    names = [*cause_ids(), *all_names(), *(r.id for r in knowledge.rules), *(s.id for s in knowledge.signatures)]
+    names = [
+        *cause_ids(),
+        *load_audit(),
+        *all_names(),
+        *(r.id for r in knowledge.rules),
+        *(s.id for s in knowledge.signatures),
+    ]
     folded = {name.casefold(): name for name in reversed(names) if name != "unknown"}
     wanted = text.casefold()
     close = difflib.get_close_matches(wanted, folded, n=4, cutoff=0.6)
@@ -344,6 +354,21 @@ def _from_check(row: Check, lang: str) -> Explanation:
         "finding", row.id, title, severity, action, f"{title}{stop}{plain}".strip(), cause=row.cause or None,
         escalation=_ESCALATIONS.get(action, ()), source=row.source, condition=f"{row.over or 'host'}: {when}{held}",
         steps=tuple({"text": getattr(step, suffix), "command": step.command} for step in row.steps),
+    )  # fmt: skip
+
+
+def _from_audit(row: AuditFinding, lang: str) -> Explanation:
+    """A finding of `audit`: what it says, what it is told apart from, what to do."""
+    suffix = "zh" if lang == "zh" else "en"
+    title, detail, alike = (
+        re.sub(r" {2,}", " ", _PLACE.sub("…", getattr(row, f"{part}_{suffix}")))
+        for part in ("title", "detail", "alike")
+    )
+    stop = "。" if lang == "zh" else ". "
+    return Explanation(
+        "finding", row.id, title, row.severity, row.action, stop.join(part.rstrip("。.") for part in (title, detail, alike) if part) + stop.strip(),
+        source=row.source, condition=row.grade or "",
+        steps=tuple({"text": getattr(step, suffix), "command": _PLACE.sub("…", step.command)} for step in row.steps),
     )  # fmt: skip
 
 
