@@ -27,6 +27,7 @@ MODULES = (
     "services",
     "containers",
     "updates",
+    "carriers",
 )
 
 

@@ -75,7 +75,9 @@ def audit(host: Asked, options: AuditOptions, progress: Callable[[str], None] | 
         hits += [hit for hit in found if _wanted_id(hit.id, options)]
         if identity not in looked:
             looked.append(identity)
-    hits = settled(_expected(hits, scene, options))
+    hits = settled(
+        _expected(list({(hit.id, hit.subject): hit for hit in reversed(hits)}.values())[::-1], scene, options)
+    )
     _unseen(scene)
     return _answer(scene, hits, looked, options, started)
 

@@ -275,19 +275,16 @@ def initramfs(scene: Scene) -> list[Hit]:
         for text in scene.texts(pattern, "audit.initramfs", 1 << 16):
             if scene.packages.owner(text.path) or text.path.endswith(("/README", ".placeholder")):
                 continue
-            loads = _loaded(text)
-            if loads is None:
-                continue
-            index, line = loads
+            index, line = _loaded(text) or (0, "")
             names = [name for name in unowned if re.search(rf"\b{re.escape(name)}\b", text.text)]
             bad = (
                 bool(names)
                 or re.search(r"/dev/tcp/|\bcurl\b|\bwget\b|base64\s+-d|/\.[\w-]+/|memfd", text.text) is not None
             )
             refs = frozenset({file_ref(text.path), *(f"module:{n}" for n in names)})
-            grade = (
-                None if bad or (scene.packages.known and re.search(r"\b(?:insmod|finit_module)\b", line)) else "medium"
-            )
+            grade = "medium" if line else "weak"
+            if bad or (scene.packages.known and re.search(r"\b(?:insmod|finit_module)\b", line)):
+                grade = "strong"
             out.append(
                 Hit(
                     id="initramfs_hook",

@@ -142,8 +142,17 @@ def command_lines(scene: Scene) -> list[Hit]:
                 Hit(id="miner_process", subject=subject_of(process), refs=refs, pid=process.pid, kind=kind, evidence=evidence,
                     values={"pid": process.pid, "why": reason, "user": _user(scene, process)})
             )  # fmt: skip
+            if config is not None:
+                score.ports += _ports(scene, config[0])
             out += _connections(scene, process, score, refs)
     return out
+
+
+def _ports(scene: Scene, path: str) -> list[int]:
+    """Ports of the pools that a configuration names."""
+    text = scene.text(path, "audit.mining", _MOST_CONFIG)
+    found = re.findall(r"[\w.-]{3,200}:(\d{2,5})(?=[\"'/\s,]|$)", text.text) if text is not None else []
+    return [int(number) for number in found[:50]]
 
 
 def _handed_over(process: Process) -> list[list[str]]:
@@ -254,6 +263,13 @@ def odd_programs(scene: Scene) -> list[Hit]:
     for process in scene.processes.values():
         exe = process.exe
         place = odd_place(exe) if exe else None
+        if (
+            exe
+            and exe.startswith("/memfd:")
+            and process.pid in gpu_pids
+            and not re.search(r"runc|crun|youki|systemd", exe)
+        ):
+            place = "hidden"  # a program that never was a file, and computes on a GPU
         if not exe or place is None or in_a_job(process) or scene.packages.owner(exe):
             continue
         refs = refs_of(process)

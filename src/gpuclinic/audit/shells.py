@@ -60,7 +60,11 @@ def started(scene: Scene) -> list[Hit]:
         for index, line in enumerate(text.lines()[:2000]):
             bare = line.strip()
             preload = re.match(r"^(?:export\s+)?LD_PRELOAD=[\"']?(/[^\s\"':]+)", bare)
-            if preload and odd_place(preload[1]) and not scene.packages.owner(preload[1]):
+            if (
+                preload
+                and not scene.packages.owner(preload[1])
+                and (odd_place(preload[1]) or _for_all(scene, text, preload[1]))
+            ):
                 out.append(
                     Hit(id="ld_preload", subject=f"{text.path}:{index + 1}", refs=frozenset({file_ref(preload[1])}), evidence=[text.at(index)], values={"path": preload[1]})
                 )  # fmt: skip
@@ -80,6 +84,15 @@ def started(scene: Scene) -> list[Hit]:
                 out += mined(out[-1], [Deed("miner", True, about)])
             break
     return out
+
+
+def _for_all(scene: Scene, text: Text, path: str) -> bool:
+    """A library of no package that everybody has to load, as by /etc/ld.so.preload."""
+    return (
+        text.path.startswith("/etc/")
+        and scene.packages.known
+        and not any(path.rpartition("/")[2].startswith(n) for n in words().honest_preloads)
+    )
 
 
 def _home(path: str, scene: Scene, user: str) -> str:
@@ -117,7 +130,7 @@ def tampered(scene: Scene) -> list[Hit]:
         for index, name, body in bodies(text):
             if name in words().watched and _hides(name, body):
                 found.append((index, name, "hides"))
-            elif name in _ASKED_FOR and _STEALS.search(body):
+            elif name in _ASKED_FOR and (_STEALS.search(body) or odd_place(body.split()[0] if body.split() else "")):
                 found.append((index, name, "overhears"))
         if not found:
             continue
@@ -144,7 +157,8 @@ def _hides(name: str, body: str) -> bool:
     first = re.match(r"^\s*(?:exec\s+|command\s+)?[\"']?([~/$][\w./$\{\}-]{2,200})", body)
     if first and odd_place(first[1].replace("~", "/home/x", 1).replace("$HOME", "/home/x")):
         return True
-    return re.match(r"^\s*(?::|true|echo\s*[\"']{0,2}|/bin/true)\s*;?\s*\}?\s*$", body) is not None
+    silent = re.match(r"^\s*(?::|true|/bin/true|(?:echo|printf)\b[^|;&]{0,200})\s*;?\s*\}?\s*$", body)
+    return silent is not None and name not in ("history", "cat", "id", "du")
 
 
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (

@@ -56,7 +56,7 @@ def exec_lines(text: Text) -> list[tuple[int, str, str]]:
     return out
 
 
-def _unit_texts(scene: Scene) -> list[tuple[Text, str]]:
+def unit_texts(scene: Scene) -> list[tuple[Text, str]]:
     """Units of the system and of users, with whose they are; files of packages are left out."""
     out: list[tuple[Text, str]] = []
     for folder in _FOLDERS:
@@ -74,7 +74,7 @@ def _unit_texts(scene: Scene) -> list[tuple[Text, str]]:
 def units(scene: Scene) -> list[Hit]:
     """systemd_backdoor: a unit of no package starts what hides, brings foreign code, or mines."""
     out = []
-    for text, user in _unit_texts(scene):
+    for text, user in unit_texts(scene):
         name = (
             text.path.rpartition("/")[2]
             if not text.path.endswith(".conf")
