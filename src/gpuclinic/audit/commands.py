@@ -141,7 +141,7 @@ def _started(program: str, rest: list[str], written: list[str]) -> list[Deed]:
             bare.rpartition("/")[2] and bare.rpartition("/")[2] == one.rpartition("/")[2] for one in written
         ):
             out.append(Deed("download_run", True, bare[:200], bare))
-        elif _as_home(bare).startswith("/") and odd_place(_as_home(bare)):
+        elif _as_home(bare).startswith("/") and "$" not in _as_home(bare) and odd_place(_as_home(bare)):
             out.append(Deed("odd_program", True, bare[:200], bare))
     return out
 
@@ -216,13 +216,18 @@ def _program(stage: str) -> tuple[str, list[str]]:
     n = 0
     while n < len(cells):
         word = cells[n].lstrip("({").strip("\"'")
+        if word in ("[", "[[", "case", "for", "while"):
+            return word, cells[n + 1 :]
+        inner = re.match(r"^[A-Za-z_]\w*=\"?(?:\$\(|`)(.+)$", word)
+        if inner and ")" not in inner[1] and "`" not in inner[1]:
+            return inner[1], cells[n + 1 :]  # the value is what a command prints
         if re.match(r"^[A-Za-z_]\w*=", word) or word in _WRAPPERS:
             wrapper = word in _WRAPPERS
             n += 1
             while wrapper and n < len(cells) and (cells[n].startswith("-") or re.match(r"^\d[\d.]*[smh]?$", cells[n])):
                 n += 1
             continue
-        if word in ("", "{", "(", "["):
+        if word in ("", "{", "("):
             n += 1
             continue
         return word.removeprefix("\\"), cells[n + 1 :]
