@@ -24,13 +24,19 @@ _MOST_ALIKE = 3
 
 
 class AuditOptions(msgspec.Struct):
-    """only, skip: ids or beginnings of ids of checks and findings. expected: rows of the owner's list (exe, user, reason)."""
+    """only, skip: ids or beginnings of ids of checks and findings. expected: rows of the owner's list (exe, user, reason).
+
+    before, before_name: a baseline to compare with, and its file's name. save: the answer holds a new one.
+    """
 
     deep: bool = False
     only: list[str] = []
     skip: list[str] = []
     lang: str = "en"
     expected: list[dict[str, str]] = []
+    before: dict[str, Any] | None = None
+    before_name: str = ""
+    save: bool = False
 
 
 class AuditAnswer(msgspec.Struct):
@@ -52,6 +58,7 @@ class AuditAnswer(msgspec.Struct):
     host: str | None = None
     boot_id: str | None = None
     seconds: float = 0.0
+    baseline: bytes = b""
 
 
 def audit(host: Asked, options: AuditOptions, progress: Callable[[str], None] | None = None) -> AuditAnswer:
@@ -78,8 +85,18 @@ def audit(host: Asked, options: AuditOptions, progress: Callable[[str], None] | 
     hits = settled(
         _expected(list({(hit.id, hit.subject): hit for hit in reversed(hits)}.values())[::-1], scene, options)
     )
+    if options.before is not None:
+        from gpuclinic.audit.baseline import compared
+
+        hits += compared(scene, options.before, options.before_name)
+        looked.append("audit.baseline")
     _unseen(scene)
-    return _answer(scene, hits, looked, options, started)
+    answer = _answer(scene, hits, looked, options, started)
+    if options.save:
+        from gpuclinic.audit.baseline import saved
+
+        answer.baseline = saved(scene)
+    return answer
 
 
 def _wanted(identity: str, options: AuditOptions) -> bool:
@@ -213,6 +230,10 @@ def _finding(scene: Scene, hit: Hit, all_of: list[Hit], lang: str) -> Finding:
         **{k: "?" if v is None else v for k, v in hit.values.items()},
         "subject": hit.subject,
     }
+    if "kind" in hit.values and hit.id.endswith("_since"):
+        from gpuclinic.audit.baseline import KINDS
+
+        values["kind"] = KINDS[str(hit.values["kind"])][zh]
     if "what" in hit.values:
         values["what"] = _DEEDS.get(str(hit.values["what"]), (str(hit.values["what"]),) * 2)[zh]
     evidence: list[Where] = list(dict.fromkeys(place for one in all_of for place in one.evidence))
