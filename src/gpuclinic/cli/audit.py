@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
     if options.save and os.path.lexists(options.save) and not Path(options.save).is_file():
         raise UserError(f"--save {options.save}: there is something that is no file")
     wanted = AuditOptions(
-        only=names[0], skip=names[1], lang=lang, expected=_expected(options.expected), before=before, before_name=options.compare or "", save=bool(options.save)
+        only=names[0], skip=names[1], lang=lang, expected=_expected(options.expected),
+        before=before, before_name=options.compare or "", save=bool(options.save),
     )  # fmt: skip
     host = host_of(options)
     progress = Progress.where_seen()
