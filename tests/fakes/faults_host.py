@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from .faults import fault
@@ -241,27 +242,32 @@ def _replace(server: Server, name: str, value: str, status: str) -> None:
     ]
 
 
+def _just_now(server: Server) -> str:
+    """A stamp of the BMC's log, ten minutes ago: an old entry says nothing of today."""
+    return time.strftime("%m/%d/%Y | %H:%M:%S", time.gmtime(server.machine.now - 600))
+
+
 @fault()
 def psu_failed(server: Server, number: int = 2) -> None:
     """A power supply has failed: sensors, SEL, no redundancy."""
     _replace(server, f"PS{number} Status", "0x0b", "cr")
     _replace(server, f"PS{number} Input", "0 Watts", "cr")
     _replace(server, "PS Redundancy", "0x02", "nc")
-    server.machine.sel.append(f"11/30/2026 | 04:11:09 | Power Supply #0x{number:02x} | Failure detected | Asserted")
+    server.machine.sel.append(f"{_just_now(server)} | Power Supply #0x{number:02x} | Failure detected | Asserted")
 
 
 @fault()
 def fan_sensor(server: Server, number: int = 3) -> None:
     """A fan of the server stands still."""
     _replace(server, f"FAN{number}", "0 RPM", "cr")
-    server.machine.sel.append(f"11/30/2026 | 04:11:09 | Fan #0x{number:02x} | Lower Critical going low  | Asserted")
+    server.machine.sel.append(f"{_just_now(server)} | Fan #0x{number:02x} | Lower Critical going low  | Asserted")
 
 
 @fault()
 def inlet_hot(server: Server, degrees: int = 44) -> None:
     """Warm air in front of the server."""
     _replace(server, "Inlet Temp", f"{degrees} degrees C", "cr")
-    server.machine.sel.append("11/30/2026 | 04:11:09 | Temperature #0x01 | Upper Critical going high | Asserted")
+    server.machine.sel.append(f"{_just_now(server)} | Temperature #0x01 | Upper Critical going high | Asserted")
 
 
 @fault()
