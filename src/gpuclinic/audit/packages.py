@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from typing import TYPE_CHECKING
 
-import msgspec
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuclinic.audit.scene import Scene
 
 _MOST_LIST = 8 << 20
+_RUN_FROM_SHARE = (
+    b"/usr/share/initramfs-tools/",
+    b"/usr/share/dracut/",
+    b"/usr/share/gitolite",
+    b"/usr/share/bash-completion/",
+)
+"""Of /usr/share, half of all paths, what is ever run."""
+_FIRST = "abcdefghijklmnopqrstuvwxyz0123456789"
+"""What names of Debian packages begin with (Debian Policy 5.6.7)."""
 _MERGED = ("/bin/", "/sbin/", "/lib/", "/lib64/", "/lib32/")
 """Where a package may say /lib/x for what stands in /usr/lib/x (merged /usr)."""
 
 
-class Ownership(msgspec.Struct):
-    """owners: path to package. sums: path to MD5 as the package was shipped. modules: those of kernel modules. known: there is a
-    database that could be read."""
+class Ownership:
+    """owners: path to package. modules: those of kernel modules. known: there is a database that could be read."""
 
-    owners: dict[str, str] = {}
-    sums: dict[str, str] = {}
-    modules: dict[str, str] = {}
-    known: bool = False
+    def __init__(self, sums: Callable[[str], dict[str, str]]) -> None:
+        """sums: of a package, path to MD5 as it was shipped; asked for only where a file is to be verified."""
+        self.owners: dict[str, str] = {}
+        self.modules: dict[str, str] = {}
+        self.known = False
+        self._sums = functools.lru_cache(16)(sums)
 
     def owner(self, path: str) -> str | None:
         """The package that ships the file; None where none does, or nothing is known."""
@@ -29,7 +41,9 @@ class Ownership(msgspec.Struct):
 
     def md5(self, path: str) -> str | None:
         """What its package says of its content, in hexadecimal."""
-        return next((self.sums[way] for way in spellings(path) if way in self.sums), None)
+        package = self.owner(path)
+        told = self._sums(package) if package else {}
+        return next((told[way] for way in spellings(path) if way in told), None)
 
 
 def spellings(path: str) -> list[str]:
@@ -44,19 +58,33 @@ def spellings(path: str) -> list[str]:
 
 
 def read_packages(scene: Scene) -> Ownership:
-    """dpkg's lists and sums. An RPM database is SQLite or Berkeley DB: then nothing is known."""
-    out = Ownership()
-    for text in scene.texts("/var/lib/dpkg/info/*.list", "audit.packages", _MOST_LIST):
-        package = text.path.rpartition("/")[2].removesuffix(".list").partition(":")[0]
-        out.known = True
-        for line in text.lines():
-            if line.startswith("/") and line != "/.":
-                out.owners.setdefault(line, package)
-                if ".ko" in line[-7:]:
-                    out.modules[line] = package
-    for text in scene.texts("/var/lib/dpkg/info/*.md5sums", "audit.packages", _MOST_LIST):
-        for line in text.lines():
-            digest, _, path = line.partition("  ")
-            if path and len(digest) == 32:
-                out.sums[f"/{path}"] = digest
+    """dpkg's lists, some at a time, since together they are large. An RPM database is SQLite or Berkeley DB: then nothing is known."""
+    out = Ownership(lambda package: _sums(scene, package))
+    for first in _FIRST:
+        for path, answer in scene.host.files(f"/var/lib/dpkg/info/{first}*.list", _MOST_LIST).items():
+            if not answer.ok:
+                continue
+            package = sys.intern(path.rpartition("/")[2].removesuffix(".list").partition(":")[0])
+            out.known = True
+            for raw in answer.data.split(b"\n"):
+                if (
+                    raw.startswith(b"/")
+                    and raw != b"/."
+                    and (not raw.startswith(b"/usr/share/") or raw.startswith(_RUN_FROM_SHARE))
+                ):
+                    line = raw.decode("utf-8", "replace")
+                    out.owners.setdefault(line, package)
+                    if ".ko" in line[-7:]:
+                        out.modules[line] = package
+    return out
+
+
+def _sums(scene: Scene, package: str) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for pattern in (f"/var/lib/dpkg/info/{package}.md5sums", f"/var/lib/dpkg/info/{package}:*.md5sums"):
+        for answer in scene.host.files(pattern, _MOST_LIST).values():
+            for line in answer.text.split("\n") if answer.ok else ():
+                digest, _, path = line.partition("  ")
+                if path and len(digest) == 32:
+                    out[f"/{path}"] = digest
     return out

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gpuclinic.audit.scene import Process
+from gpuclinic.knowledge.audit_words import words
 from gpuclinic.model import digits
 from gpuclinic.recognise.process_table import parse_stat, parse_status
 
@@ -71,22 +73,22 @@ def _pid(path: str) -> int | None:
 def _where_from(scene: Scene, found: dict[int, Process]) -> None:
     """Program, folder, cgroup, environment, descriptors and maps of each process."""
     host = scene.host
-    mapped = host.files("/proc/[0-9]*/maps", _MOST_MAPS)
-    groups = host.files("/proc/[0-9]*/cgroup", 4096)
-    variables = host.files("/proc/[0-9]*/environ", 1 << 16)
-    for pid, one in found.items():
-        if one.kernel_thread and not one.argv:
-            continue
-        exe = scene.link(f"/proc/{pid}/exe")
+    people = {pid: one for pid, one in found.items() if one.argv or not one.kernel_thread}
+    exes, folders = host.links("/proc/[0-9]*/exe"), host.links("/proc/[0-9]*/cwd")
+    for pid, one in people.items():
+        exe = exes.get(f"/proc/{pid}/exe") or (None if host.live else scene.link(f"/proc/{pid}/exe"))
         if exe is not None:
-            one.exe, one.deleted = exe.removesuffix(_DELETED), exe.endswith(_DELETED)
-        one.cwd = scene.link(f"/proc/{pid}/cwd")
-        if (maps := mapped.get(f"/proc/{pid}/maps")) is not None and maps.ok:
-            one.mapped = mapped_files(maps.text.splitlines())
-        if (group := groups.get(f"/proc/{pid}/cgroup")) is not None and group.ok:
-            one.cgroup = group.text.strip()
-        if (told := variables.get(f"/proc/{pid}/environ")) is not None and told.ok:
-            one.variables = _variables(told.data)
+            one.exe, one.deleted = sys.intern(exe.removesuffix(_DELETED)), exe.endswith(_DELETED)
+        one.cwd = folders.get(f"/proc/{pid}/cwd") or (None if host.live else scene.link(f"/proc/{pid}/cwd"))
+    for path, answer in host.files("/proc/[0-9]*/maps", _MOST_MAPS).items():
+        if answer.ok and (holder := people.get(_pid(path) or -1)) is not None:
+            holder.mapped = mapped_files(answer.text.splitlines())
+    for path, answer in host.files("/proc/[0-9]*/cgroup", 4096).items():
+        if answer.ok and (holder := people.get(_pid(path) or -1)) is not None:
+            holder.cgroup = sys.intern(answer.text.strip())
+    for path, answer in host.files("/proc/[0-9]*/environ", 1 << 16).items():
+        if answer.ok and (holder := people.get(_pid(path) or -1)) is not None:
+            holder.variables = _variables(answer.data)
     for path, target in _descriptors(scene).items():
         holder, number = found.get(_pid(path) or -1), digits(path.rpartition("/")[2])
         if holder is not None and number is not None:
@@ -110,13 +112,22 @@ def mapped_files(lines: list[str]) -> list[str]:
     for line in lines:
         cells = line.split(None, 5)
         if len(cells) == 6 and cells[5].startswith("/"):
-            out[cells[5].strip()] = None
+            out[sys.intern(cells[5].strip())] = None
     return list(out)
 
 
+_KEPT = ("HOME", "LD_", "JUPYTER", "RAY_", "VLLM_", "KUBERNETES_SERVICE_HOST")
+
+
 def _variables(data: bytes) -> dict[str, str]:
-    pairs = (piece.partition("=") for piece in data.decode("utf-8", "replace").split("\0"))
-    return {name: value for name, equals, value in pairs if equals and name}
+    """Of an environment what checks ask for; of a secret only that there is one."""
+    out = {}
+    for piece in data.decode("utf-8", "replace").split("\0"):
+        name, equals, value = piece.partition("=")
+        if equals and (name.startswith(_KEPT) or name in words().job_variables):
+            secret = value and any(word in name for word in ("TOKEN", "KEY", "PASS", "SECRET"))
+            out[sys.intern(name)] = "(hidden)" if secret else value
+    return out
 
 
 def _texts(value: object) -> list[str]:
@@ -136,7 +147,9 @@ def _of_probe(pid: int, files: dict[str, Any]) -> Process:
         exe.removesuffix(_DELETED) if isinstance(exe, str) else None,
         isinstance(exe, str) and exe.endswith(_DELETED),
         cgroup=str(files["cgroup"]) if "cgroup" in files else None,
-        variables={str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else None,
+        variables=_variables("\0".join(f"{k}={v}" for k, v in variables.items()).encode("utf-8", "replace"))
+        if isinstance(variables, dict)
+        else None,
         files={n: str(v) for k, v in descriptors.items() if (n := digits(str(k))) is not None}
         if isinstance(descriptors, dict)
         else None,
