@@ -18,10 +18,10 @@ _INTERPRETER = re.compile(
     r"^(?:[\w./-]{0,80}/)?(?:busybox )?(?:ba|da|z|k|a|c|tc|fi)?sh$|^(?:[\w./-]{0,80}/)?(?:python[\d.]{0,5}|perl|ruby|php\d?|node|lua|tclsh)$"
 )
 _DOWNLOADER = re.compile(
-    r"^(?:[\w./-]{0,80}/)?(?:curl|wget|wget2|fetch|lynx|aria2c|axel|lwp-download|GET|ftp|tftp|lftp|rsync|scp|http|https|nc|ncat|cd1|url|cur)$"
+    r"^(?:[\w./-]{0,80}/)?(?:curl|wget|telnet|wget2|fetch|lynx|aria2c|axel|lwp-download|GET|ftp|tftp|lftp|rsync|scp|http|https|nc|ncat|cd1|url|cur)$"
 )
 _WRAPPERS = frozenset(
-    ["sudo", "env", "nohup", "exec", "setsid", "time", "nice", "ionice", "timeout", "command", "doas", "stdbuf", "xargs", "eatmydata", "flock", "chroot", "then", "do", "else", "if", "!", "&&", "su", "cronic", "chronic"]
+    ["sudo", "env", "nohup", "exec", "setsid", "time", "nice", "ionice", "timeout", "command", "doas", "stdbuf", "xargs", "eatmydata", "flock", "chroot", "then", "do", "else", "if", "!", "&&", "su", "cronic", "chronic", "busybox", "toybox", "systemd-run", "nsenter", "unshare"]
 )  # fmt: skip
 _URL = re.compile(r"(?:https?|ftp|tftp)://[^\s\"'`)|;<>]{1,400}", re.IGNORECASE)
 _LOCAL = re.compile(
@@ -34,7 +34,8 @@ _DROP_PLACES = re.compile(
     re.IGNORECASE,
 )
 _DECODES = re.compile(
-    r"\bbase64\s{1,3}(?:-\w{0,6}[dD]\w{0,3}|--decode)|\bopenssl\s{1,3}(?:enc\s{1,3}|base64\s{1,3})[^|]{0,200}-d\b|\bxxd\s{1,3}-\w{0,3}r|\bbase32\s{1,3}-d|\buudecode\b"
+    r"\bbase64\s{1,3}(?:-\w{0,6}[dD]\w{0,3}|--decode)|\bopenssl\s{1,3}(?:enc\s{1,3}|base64\s{1,3})[^|]{0,200}-d\b|\bxxd\s{1,3}-\w{0,3}r|\bbase32\s{1,3}-d|\buudecode\b|"
+    r"\b(?:printf|echo\s{1,3}-\w{0,2}e\w?)\s{1,3}[\"']?(?:\\x[0-9a-fA-F]{2}|\\[0-7]{3})|(?:^|[|;\s])rev\b|\btr\s{1,3}[\"']?A-Za-z"
 )
 _DECODES_INSIDE = re.compile(
     r"(?:exec|eval)\s{0,3}\(?.{0,300}(?:b64decode|base64_decode|decode_base64|fromhex|unhexlify|marshal\.loads|pack\s{0,3}\(|zlib\.decompress|codecs\.decode)"
@@ -48,16 +49,21 @@ _FETCHES_INSIDE = re.compile(
 )
 _REVERSE = re.compile(
     r"/dev/(?:tcp|udp)/[\w.$\{\}-]{1,100}/|\b(?:nc|ncat|netcat)\b[^|;]{0,120}\s-\w{0,4}[ec]\w{0,3}\s{1,3}[\w/]{0,40}sh\b|\bsocat\b[^|;]{0,200}exec:|"
-    r"mkfifo\s{1,3}\S{1,100}.{0,200}\b(?:nc|ncat|telnet|openssl s_client)\b|socket\b.{0,300}(?:dup2|pty\.spawn)|\bgs-netcat\b|\bgsocket\b",
+    r"mkfifo\s{1,3}\S{1,100}.{0,200}\b(?:nc|ncat|telnet|openssl s_client)\b|socket\b.{0,300}(?:dup2|pty\.spawn)|\bgs-netcat\b|\bgsocket\b|\bncat\b[^|;]{0,120}\s--(?:sh-)?exec\b|/inet/(?:tcp|udp)/\d|"
+    r"(?:sockaddr_in|fsockopen|TCPSocket|IO::Socket::INET|net\.Socket)\b.{0,300}(?:exec\b|popen|system\b|/bin/\w{0,3}sh)|require\([\"'](?:https?|net)[\"']\).{0,300}\beval\(",
     re.DOTALL | re.IGNORECASE,
 )
 _SUBSTITUTED = re.compile(r"(?:\$\(|`|<\()\s{0,3}([^`]{1,2000}?)(?:\)|`)\s{0,3}[\"']?", re.DOTALL)
 _TAKES_TEXT = re.compile(
-    r"(?:^|[;&|({\s])(?:eval|exec|\.|source|(?:[\w./-]{0,80}/)?(?:ba|da|z|k|a)?sh(?:\s{1,3}-\w{1,4}){0,3}|python[\d.]{0,5}(?:\s{1,3}-c)?|perl(?:\s{1,3}-e)?)\s{1,3}[\"']?$"
+    r"(?:^|[;&|({\s])(?:eval|exec|\.|source|(?:[\w./-]{0,80}/)?(?:ba|da|z|k|a)?sh(?:\s{1,3}-\w{1,4}){0,3}(?:\s{0,3}<<<)?|python[\d.]{0,5}(?:\s{1,3}-c)?|perl(?:\s{1,3}-e)?)(?:\s{1,3}|(?<=<<<))[\"']?$"
 )
 _OUTPUT = re.compile(
     r"(?:^|\s)(?:-o|-O|--output|--output-document)[=\s]{0,3}([^\s;&|\"']{1,300})|>\s{0,3}([^\s;&|\"'>]{1,300})"
 )
+
+
+_ASSIGNED = re.compile(r"(?:^|[;&\s])([A-Za-z_]\w{0,40})=[\"']?(?:\$\(|`)([^`)]{1,2000})")
+_TIMES = re.compile(r"^\s{0,8}(?:@\w{1,10}|(?:[\d*/,-]{1,40}\s{1,8}){4}[\d*/,-]{1,40})\s{1,8}")
 
 
 class Deed(msgspec.Struct, frozen=True):
@@ -81,17 +87,62 @@ def deeds(command: str, depth: int = 0) -> list[Deed]:
     >>> deeds("zcat /backup/plan.sh.gz | bash"), deeds("curl -fsS https://hc.example/ping >/dev/null")
     ([], [])
     """
-    text = command[:MOST].replace("\\\n", " ").replace("${IFS}", " ").replace("$IFS", " ")
+    text = _plain(command[:MOST])
     if text.lstrip().startswith("#"):
         return []
     out: list[Deed] = []
     if _REVERSE.search(text):
         out.append(Deed("reverse_shell", True, text.strip()[:200]))
     written: list[str] = []
+    folder = ""
     for statement in _cut(text, ";&\n"):
+        bare = statement.strip()
+        if bare.startswith(("(", "{ ")) and bare.endswith((")", "}")) and depth < _DEPTH:
+            out += deeds(bare[1:-1], depth + 1)
+        program, rest = _program(bare)
+        folder = rest[0].strip("\"'") if program == "cd" and rest else folder
+        if program.startswith("./") and (folder.startswith("/dev/shm") or odd_place(_as_home(folder)) == "hidden"):
+            statement = statement.replace("./", f"{folder.rstrip('/')}/", 1)
         out += _of_statement(statement, written, depth)
-    out += _substituted(text)
+    out += _substituted(text) + _kept(text)
+    if depth < _DEPTH and re.search(r"\|\s{0,3}crontab\b", text):
+        for found in list(re.finditer(r"\"([^\"]{1,2000})\"|'([^']{1,2000})'", text))[:5]:
+            out += deeds(_TIMES.sub("", found[1] or found[2]), depth + 1)
     return _each_once(out)
+
+
+def _plain(text: str) -> str:
+    """Spellings that only hide a word are undone: joined lines, $IFS, empty quotes within words, {echo,x}, $SHELL behind a pipe."""
+    text = text.replace("\\\n", " ").replace("${IFS}", " ").replace("$IFS", " ")
+    text = re.sub(r"(?<=\w)(?:''|\"\")(?=\w)", "", text)
+    text = re.sub(
+        r"(?:(?<=[|;&\"'])|^)\{([\w./-]{1,80}(?:,[^{},\s]{1,4000}){1,6})\}", lambda m: m[1].replace(",", " "), text
+    )
+    return re.sub(r"\|\s{0,3}\"?\$\{?(?:SHELL|BASH|0)\}?\"?(?=\s|$|[;&|)])", "| bash", text)
+
+
+def _kept(text: str) -> list[Deed]:
+    """`x=$(curl ...); eval "$x"`: a variable that holds what came from elsewhere is run."""
+    out = []
+    for found in list(_ASSIGNED.finditer(text))[:20]:
+        name, inner, after = found[1], found[2], text[found.end() :]
+        source = next((s for stage in _cut(inner, ";&|\n") if (s := _source_of(stage.strip()))), None)
+        if source is None and not _DECODES.search(inner):
+            continue
+        value = rf"\s{{0,3}}[\"']?\$\{{?{name}\b"
+        if re.search(
+            rf"(?:\beval|sh\s{{1,3}}-\w{{0,3}}c|sh\s{{0,3}}<<<|\bpython[\d.]{{0,5}}\s{{1,3}}-c){value}", after
+        ) or re.search(
+            rf"\b(?:echo|printf)\b[^|;]{{0,40}}{value}[^|;]{{0,40}}\|\s{{0,3}}(?:sudo\s)?\w{{0,2}}sh\b", after
+        ):
+            out.append(
+                Deed(
+                    "decoded_code" if source is None else "remote_code",
+                    source is None or _untold(source),
+                    text.strip()[:200],
+                )
+            )
+    return out
 
 
 def _of_statement(statement: str, written: list[str], depth: int) -> list[Deed]:
@@ -103,11 +154,7 @@ def _of_statement(statement: str, written: list[str], depth: int) -> list[Deed]:
         program, rest = _program(stage)
         for inner in _inner(statement if len(stages) == 1 else stage):
             out += deeds(inner, depth + 1) if depth < _DEPTH else []
-        if number and _INTERPRETER.match(program) and _reads_input(rest):
-            if flows is not None:
-                out.append(Deed("remote_code", _untold(flows), statement.strip()[:200]))
-            elif decoded:
-                out.append(Deed("decoded_code", True, statement.strip()[:200]))
+        out += _handed(stages, number, flows, decoded) + _preloaded(stage)
         if _INTERPRETER.match(program) or program.rpartition("/")[2] in ("bash", "sh"):
             if _FETCHES_INSIDE.search(stage):
                 out.append(Deed("remote_code", True, stage[:200]))
@@ -115,6 +162,8 @@ def _of_statement(statement: str, written: list[str], depth: int) -> list[Deed]:
                 out.append(Deed("decoded_code", True, stage[:200]))
         flows = _source_of(stage) or flows
         decoded = decoded or bool(_DECODES.search(stage))
+        if _DECODES.search(stage):
+            written += [m[2] for m in _OUTPUT.finditer(stage) if m[2] and not m[2].startswith(("/dev/", "&"))]
         if _downloads(stage):
             if program.rpartition("/")[2] == "wget" and not re.search(r"\s-\w{0,3}O|--output-document", stage):
                 written += [url.rpartition("/")[2].partition("?")[0] for url in _URL.findall(stage)]
@@ -125,6 +174,32 @@ def _of_statement(statement: str, written: list[str], depth: int) -> list[Deed]:
             ]
         out += _started(program, rest, written)
     return out
+
+
+def _handed(stages: list[str], number: int, flows: str | None, decoded: bool) -> list[Deed]:
+    """What an interpreter at this place of a pipe reads: foreign or decoded code, or a file of a place where programs do not live."""
+    stage, whole = stages[number], " | ".join(stages)[:200]
+    program, rest = _program(stage)
+    reads = _INTERPRETER.match(program) and _reads_input(rest)
+    reads = reads or re.match(r"^xargs\b.*\b\w{0,3}sh\s+-c\s*(?:[\"']?\{\}[\"']?)?$", stage[:200])
+    if number and reads:
+        if flows is not None:
+            return [Deed("remote_code", _untold(flows), whole)]
+        return [Deed("decoded_code", True, whole)] if decoded else _poured(" ".join(stages[: number + 1]))
+    if not number and _INTERPRETER.match(program):
+        return _poured(" ".join(re.findall(r"(?<!<)<\s{0,3}/[^\s;&|<>]{1,200}", stage)))
+    return []
+
+
+def _preloaded(stage: str) -> list[Deed]:
+    found = re.search(r"(?:^|\s)LD_PRELOAD=[\"']?(/[^\s\"':;]{1,200})", stage)
+    return [Deed("odd_program", True, found[1], found[1])] if found and odd_place(found[1]) else []
+
+
+def _poured(text: str) -> list[Deed]:
+    """Files of places where programs do not live, handed to an interpreter."""
+    paths = re.findall(r"(?<![\w.=>:/])/[\w./@+-]{2,200}", re.sub(r">\s{0,3}/[\w./@+-]{1,200}", "", text))
+    return [Deed("odd_program", True, path, path) for path in paths[:4] if odd_place(path)]
 
 
 def _started(program: str, rest: list[str], written: list[str]) -> list[Deed]:
@@ -177,6 +252,12 @@ def _untold(source: str) -> bool:
 def _source_of(stage: str) -> str | None:
     """Where a stage of a pipe brings text from, if from another machine."""
     program, rest = _program(stage)
+    name = program.rpartition("/")[2]
+    if (name == "openssl" and "s_client" in rest[:1]) or (
+        name in ("dig", "host", "nslookup", "drill")
+        and re.search(r"\b(?:-t\s{0,2}|-q=|-type=)?txt\b", stage, re.IGNORECASE)
+    ):
+        return name
     if not _DOWNLOADER.match(program):
         urls = [url for url in _URL.findall(stage) if not _LOCAL.match(url)]
         return urls[0] if urls and re.search(r"\b(?:curl|wget)\b", stage) else None
@@ -223,11 +304,12 @@ def _program(stage: str) -> tuple[str, list[str]]:
             return inner[1], cells[n + 1 :]  # the value is what a command prints
         if re.match(r"^[A-Za-z_]\w*=", word) or word in _WRAPPERS:
             wrapper = word in _WRAPPERS
-            n += 1
+            n += 1 + 2 * (word == "exec" and cells[n + 1 : n + 2] == ["-a"])
             while wrapper and n < len(cells) and (cells[n].startswith("-") or re.match(r"^\d[\d.]*[smh]?$", cells[n])):
                 n += 1
+            n += word in ("flock", "chroot")  # the lock, the new root
             continue
-        if word in ("", "{", "("):
+        if word in ("", "{", "(") or re.match(r"^(?:/[\w./-]{0,40}/)?ld-linux[\w.-]{0,30}$", word):
             n += 1
             continue
         return word.removeprefix("\\"), cells[n + 1 :]
