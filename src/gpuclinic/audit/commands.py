@@ -180,8 +180,8 @@ def _handed(stages: list[str], number: int, flows: str | None, decoded: bool) ->
     """What an interpreter at this place of a pipe reads: foreign or decoded code, or a file of a place where programs do not live."""
     stage, whole = stages[number], " | ".join(stages)[:200]
     program, rest = _program(stage)
-    reads = _INTERPRETER.match(program) and _reads_input(rest)
-    reads = reads or re.match(r"^xargs\b.*\b\w{0,3}sh\s+-c\s*(?:[\"']?\{\}[\"']?)?$", stage[:200])
+    reads = bool(_INTERPRETER.match(program)) and _reads_input(rest)
+    reads = reads or bool(re.match(r"^xargs\b.*\b\w{0,3}sh\s+-c\s*(?:[\"']?\{\}[\"']?)?$", stage[:200]))
     if number and reads:
         if flows is not None:
             return [Deed("remote_code", _untold(flows), whole)]
