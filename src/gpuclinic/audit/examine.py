@@ -234,6 +234,8 @@ def _finding(scene: Scene, hit: Hit, all_of: list[Hit], lang: str) -> Finding:
         from gpuclinic.audit.baseline import KINDS
 
         values["kind"] = KINDS[str(hit.values["kind"])][zh]
+    if zh and values["who"] == "everybody":
+        values["who"] = "任何人"
     if "what" in hit.values:
         values["what"] = _DEEDS.get(str(hit.values["what"]), (str(hit.values["what"]),) * 2)[zh]
     evidence: list[Where] = list(dict.fromkeys(place for one in all_of for place in one.evidence))

@@ -63,7 +63,7 @@ class Snapshot:
         self._ways: dict[str, str] = {}
         self.label = label or folder.name
         inside = self._folder / "root"
-        self._root = inside if inside.is_dir() else self._folder
+        self._root = inside if inside.is_dir() and not _is_disk(self._folder) else self._folder
         self.about = self._own("snapshot.json", MOST_BYTES).json()
 
     def _own(self, name: str, most: int) -> Answer:
@@ -405,6 +405,14 @@ def _steps(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())[:200]
     except OSError:
         return []
+
+
+def _is_disk(folder: Path) -> bool:
+    """A mounted disk: its root/ is the home of root, not the root of a copy."""
+    names = ("etc", "usr", "var", "proc", "sys", "dev")
+    return any((folder / name).is_dir() for name in names) and not any(
+        (folder / "root" / name).is_dir() for name in names
+    )
 
 
 def _target(place: str) -> str | None:

@@ -112,7 +112,7 @@ def _seen(page: Page, answer: AuditAnswer, zh: bool, *, verbose: bool) -> None:
             mark = f" ({_WORDS['required'][zh]})" if gap.required else ""
             page.item(clean(f"{gap.check}{mark}: {gap_words(gap.why, page.lang)}"))
             if gap.fix:
-                page.put(clean(_WORDS["fix"][zh] + gap.fix), "    ", "    ", _DIM)
+                page.put(clean(_WORDS["fix"][zh] + gap_words(gap.fix, page.lang)), "    ", "    ", _DIM)
     page.blank()
     sign, between = ("：", "；") if zh else (": ", "; ")
     rests = between.join(f"{name} {value}" for name, value in answer.confidence)
