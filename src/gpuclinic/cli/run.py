@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from typing import TYPE_CHECKING
 
 from gpuclinic.cli.main import chosen_language, complain, given
+
+if TYPE_CHECKING:
+    from gpuclinic.watch.flight.recorder import Taken
 
 DESCRIPTION = (
     "Runs a job unchanged: same output bytes, terminal, signals, process group, environment and exit code. Beside it, at low priority, "
@@ -71,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
     lang = chosen_language(options)
 
     def record(flight: Flight, told: int, answer: int) -> None:
-        from gpuclinic.watch.flight.recorder import Options, Taken
-        from gpuclinic.watch.flight.recorder import record as live
+        from gpuclinic.watch.flight.beside import Options
+        from gpuclinic.watch.flight.beside import record as live
 
         where = os.path.abspath(folder) if folder else ""  # noqa: PTH100 - pathlib is not worth importing here
         wanted = Options(

@@ -23,7 +23,8 @@ from gpuclinic.watch.flight.tail import HEAD, RING, Kept
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuclinic.watch.flight.recorder import Options, Taken
+    from gpuclinic.watch.flight.beside import Options
+    from gpuclinic.watch.flight.recorder import Taken
     from gpuclinic.watch.flight.streams import Stream
 
 _EARLY_S = 5.0

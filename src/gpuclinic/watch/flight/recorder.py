@@ -6,9 +6,8 @@ import contextlib
 import json
 import os
 import select
-import signal
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuclinic.watch.flight import stacks
 from gpuclinic.watch.flight.exits import Exits
@@ -19,6 +18,7 @@ from gpuclinic.watch.flight.stalled import Moment, Standstill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuclinic.watch.flight.beside import Options
     from gpuclinic.watch.flight.front import Flight
 
 _FASTEST_S, _SLOWEST_S = 1.0, 15.0
@@ -26,22 +26,7 @@ _SHARE = 1000.0
 """A sample is followed by so many times its own CPU time of rest, which keeps sampling at a thousandth of one core."""
 _DEEP_S, _STARTS = 10.0, 30
 _MOST_SAMPLES = 600
-_NICE = 10
 _MOST_ORPHANS = 200
-
-
-class Options(NamedTuple):
-    """hang_after_s: 0 for never. folder: where bundles go. keep: how many. most: bytes of one. always: also where the job ended well."""
-
-    hang_after_s: float = 1800.0
-    folder: str = ""
-    keep: int = 20
-    most: int = 20 << 20
-    always: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    lang: str = "en"
-    job: str = ""
 
 
 class Taken:
@@ -231,27 +216,3 @@ class Recorder:
                 self.taken.status, self.taken.ended, self.taken.usage = word["status"], word["at"], word
                 ended = True
         return ended
-
-
-def record(flight: Flight, told: int, answer: int, options: Options, conclude: Callable[[Taken], str]) -> None:
-    """The recorder's life. conclude: makes record, bundle and answer of what was taken; its text goes to the front.
-
-    Whatever goes wrong becomes a word in the record, and one line for the person.
-    """
-    with contextlib.suppress(OSError):
-        os.nice(_NICE)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-
-    def say(text: str) -> None:
-        with contextlib.suppress(OSError):
-            os.write(2 if options.verbose else answer, f"gpuclinic: {text}\n".encode("utf-8", "replace"))
-
-    try:
-        recorder = Recorder(flight, told, options, say)
-        taken = recorder.run()
-        text = conclude(taken)
-        with contextlib.suppress(OSError):
-            os.write(answer, text.encode("utf-8", "replace"))
-    except Exception as problem:  # noqa: BLE001 - said, and the job's end does not depend on it
-        if not options.quiet:
-            say(f"the job was not recorded to its end ({type(problem).__name__}: {str(problem)[:200]})")
