@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.audit import hiding, mining
 from gpuclinic.audit.commands import deeds
 from gpuclinic.audit.hits import Hit
+from gpuclinic.audit.miner_words import miner_config
+from gpuclinic.audit.mining import first_sign
+from gpuclinic.audit.places import odd_place
 from gpuclinic.audit.refs import file_ref, unit_ref
 from gpuclinic.audit.schedules import cron_jobs, script_deeds
 from gpuclinic.audit.shells import start_files
@@ -71,6 +75,59 @@ def carriers(scene: Scene) -> list[Hit]:
     return out
 
 
+_PROGRAM = re.compile(r"(?<![\w.=])((?:~|\$HOME)?/[\w./@+%-]{3,300})")
+_TEXT_NAMES = (".json", ".txt", ".conf", ".ini", ".cfg", ".yaml", ".yml", ".toml")
+_MOST_BESIDE = 40
+
+
+def configurations(scene: Scene) -> list[Hit]:
+    """miner_config: of a program that a schedule, a unit or a start file names in a hidden or temporary place; nothing of it need run."""
+    lines = [(job.command, job.user) for job in cron_jobs(scene)]
+    lines += [
+        (value, user)
+        for text, user in unit_texts(scene)
+        for _, key, value in exec_lines(text)
+        if key.startswith("Exec")
+    ]
+    lines += [
+        (line, user)
+        for text, user in start_files(scene)
+        for line in text.lines()[:500]
+        if not line.lstrip().startswith("#")
+    ]
+    homes = {account.name: home for account, home in scene.homes()}
+    looked: dict[str, str] = {}
+    for line, user in lines:
+        home = homes.get(user, "/root")
+        for found in _PROGRAM.findall(line)[:8]:
+            path = posixpath.normpath(re.sub(r"^(?:~|\$HOME)", home, found).replace("%h", home))
+            if not odd_place(path):
+                continue
+            folder = posixpath.dirname(path)
+            if path.endswith(_TEXT_NAMES):
+                looked.setdefault(path, path)
+            for name in scene.names(folder, "audit.mining")[:_MOST_BESIDE] if f"{folder}/" not in looked else ():
+                if name.endswith(_TEXT_NAMES):
+                    looked.setdefault(f"{folder}/{name}", path)
+            looked.setdefault(f"{folder}/", path)
+    out = []
+    for path, program in list(looked.items())[:200]:
+        text = None if path.endswith("/") else scene.text(path, "audit.mining", 1 << 16)
+        why = miner_config(text.text) if text is not None and not text.cut else []
+        if text is not None and why:
+            refs = frozenset({file_ref(path), file_ref(program)})
+            out.append(
+                Hit(
+                    id="miner_config",
+                    subject=path,
+                    refs=refs,
+                    evidence=[text.at(first_sign(text.lines()))],
+                    values={"path": path, "why": ", ".join(why)},
+                )
+            )
+    return out
+
+
 def _named(line: str, bad: dict[str, int]) -> str | None:
     return next((path for path in bad if re.search(rf"(?<![\w/.-]){re.escape(path)}(?![\w-])", line)), None)
 
@@ -116,5 +173,6 @@ def _script(text: Text, index: int, what: str, about: str) -> Hit:
 
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (
     ("audit.carriers", carriers),
+    ("audit.mining", configurations),
     ("audit.boot", boot_scripts),
 )

@@ -312,7 +312,7 @@ def _program(stage: str) -> tuple[str, list[str]]:
         if word in ("", "{", "(") or re.match(r"^(?:/[\w./-]{0,40}/)?ld-linux[\w.-]{0,30}$", word):
             n += 1
             continue
-        return word.removeprefix("\\"), cells[n + 1 :]
+        return re.sub(r"(?<=[\w/])>.*$", "", word).removeprefix("\\"), cells[n + 1 :]
     return "", []
 
 

@@ -213,11 +213,12 @@ def _config_of(scene: Scene, process: Process) -> tuple[str, list[str], Where] |
         full = path if path.startswith("/") else posixpath.join(cwd, path) if cwd.startswith("/") else ""
         text = scene.text(posixpath.normpath(full), "audit.mining", _MOST_CONFIG) if full else None
         if text is not None and not text.cut and (why := miner_config(text.text)):
-            return text.path, why, text.at(_first_sign(text.lines()))
+            return text.path, why, text.at(first_sign(text.lines()))
     return None
 
 
-def _first_sign(lines: list[str]) -> int:
+def first_sign(lines: list[str]) -> int:
+    """The index of the first telling line of a configuration."""
     return next((n for n, line in enumerate(lines) if re.search(r"\"?(?:url|pool|algo)\"?\s*[:=]|stratum", line)), 0)
 
 
@@ -307,7 +308,7 @@ def files_left(scene: Scene) -> list[Hit]:
                 if text is not None and why:
                     out.append(
                         Hit(id="miner_config", subject=path, refs=frozenset({file_ref(path), file_ref(posixpath.dirname(path))}),
-                            evidence=[text.at(_first_sign(text.lines()))], values={"path": path, "why": ", ".join(why)})
+                            evidence=[text.at(first_sign(text.lines()))], values={"path": path, "why": ", ".join(why)})
                     )  # fmt: skip
             elif odd_place(path):
                 out.append(

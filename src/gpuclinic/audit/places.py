@@ -38,7 +38,7 @@ def odd_place(path: str) -> str | None:
         return None
     hidden = [part for part in parts if part.startswith(".") and part not in (".", "..")]
     if _MADE_UP.search(path) or (
-        hidden and (temporary or hidden[0] not in words().honest_hidden or path.startswith(_SYSTEM))
+        hidden and (temporary or any(part not in words().honest_hidden for part in hidden) or path.startswith(_SYSTEM))
     ):
         return "hidden"
     return "temporary" if temporary else None

@@ -81,7 +81,10 @@ def units(scene: Scene) -> list[Hit]:
             else text.path.split("/")[-2].removesuffix(".d")
         )
         found: list[tuple[int, Deed]] = []
+        home = next((a.home for a in scene.accounts if a.name == user and text.path.startswith(f"{a.home}/")), None)
         for index, key, value in exec_lines(text):
+            if home is not None:
+                value = value.replace("%h", home).replace("%u", user)
             if _EXEC.match(key):
                 found += [(index, deed) for deed in _of_command(scene, value.lstrip("@-:+!|"))]
             elif key == "Environment":

@@ -7,10 +7,12 @@ strength that the GPUs' figures support, are a suspicion. Weak signs alone never
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuclinic.audit.places import odd_place
 from gpuclinic.knowledge.audit import GRADES, load_audit
 
 if TYPE_CHECKING:
@@ -41,14 +43,25 @@ def groups(hits: Iterable[Hit]) -> list[list[Hit]]:
     for hit in hits:
         if grade_of(hit) is None:
             continue
-        mine = [pair for pair in out if pair[0] & hit.refs]
-        refs, members = set(hit.refs), [hit]
+        links = _links(hit)
+        mine = [pair for pair in out if pair[0] & links]
+        refs, members = set(links), [hit]
         for pair in mine:
             refs |= pair[0]
             members = [*pair[1], *members]
             out.remove(pair)
         out.append((refs, members))
     return [members for _, members in out]
+
+
+def _links(hit: Hit) -> set[str]:
+    """Its links, and the hidden folders of its files: what lies in one of these belongs together."""
+    out = set(hit.refs)
+    for ref in hit.refs:
+        kind, _, path = ref.partition(":")
+        if kind == "file" and odd_place(path) == "hidden":
+            out.add(f"folder:{posixpath.dirname(path)}")
+    return out
 
 
 def _kinds(hits: Iterable[Hit], grade: str) -> set[str]:
