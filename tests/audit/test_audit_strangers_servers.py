@@ -24,7 +24,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("servers")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, **SAFE)
-    yield folder
+    return folder
 
 
 def names() -> list[str]:
