@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuclinic.audit import hiding, mining
 from gpuclinic.audit.commands import deeds
 from gpuclinic.audit.hits import Hit
-from gpuclinic.audit.miner_words import miner_config
+from gpuclinic.audit.miner_config import miner_config
 from gpuclinic.audit.mining import first_sign
 from gpuclinic.audit.places import odd_place
 from gpuclinic.audit.refs import file_ref, unit_ref

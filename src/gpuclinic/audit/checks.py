@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     "mining",
+    "miner_files",
     "gpu_load",
     "hiding",
     "libraries",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from gpuclinic.audit.gpus import told
 from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.mining import refs_of, subject_of
 from gpuclinic.knowledge.audit_words import words
@@ -113,8 +114,9 @@ def contradiction(scene: Scene) -> list[Hit]:
 
 def holders_unlisted(scene: Scene) -> list[Hit]:
     """gpu_device_holder_unlisted: a CUDA context (/dev/nvidia-uvm open) of a process that NVML does not list though it lists others, or none."""
-    if not scene.gpus and not scene.gpu_processes:
-        return []
+    told_of = told(scene)
+    if not isinstance(told_of.get("processes"), list) or told_of.get("nvml_pid_namespace", "host") != "host":
+        return []  # NVML was not asked who is there, or answered with another namespace's numbers
     listed = {one.pid for one in scene.gpu_processes}
     out = []
     for process in scene.processes.values():

@@ -26,29 +26,50 @@ _KERNEL_NAME = re.compile(
 _MOUNT = re.compile(r"^/proc/(\d+)(?:/.*)?$")
 
 
+_WORDS = frozenset(
+    ["migration", "watchdog", "watchdogd", "crypto", "bioset", "writeback", "netns", "nfsd", "lockd", "events", "md"]
+)
+"""Of these names, those that people and packages give their programs, too."""
+_BRACKETS = re.compile(r"^\[([^\]\s]{2,40})\]$")
+_LIKE_ONE = re.compile(r"^k[a-z\d_]{3,20}(?:/[\w:+-]{1,20})?$|^[\w-]{2,30}/[\d:]{1,6}[\w:+-]{0,14}$|^[\w-]{3,30}_?wq$")
+"""What could be a kernel thread's name, though none is known: "[kcached]", "[rcu_x/3]", "[slub_wq]"."""
+
+
 def masquerade(scene: Scene) -> list[Hit]:
     """kthread_masquerade: the name of a kernel thread, and a program of its own."""
     out = []
     for process in scene.processes.values():
-        name = process.argv[0] if process.argv else ""
-        bracketed = re.match(r"^\[([^\]]{2,40})\]?$", name.strip())
-        shown = bracketed[1] if bracketed else process.comm
-        if process.kernel_thread or not _KERNEL_NAME.match(shown.strip()):
-            continue
-        if not (process.exe or process.mapped):
-            continue  # a zombie, or nothing may be read
-        owner = scene.packages.owner(process.exe) if process.exe else None
-        if owner is not None and not bracketed:
-            continue
-        sure = bool(bracketed) or odd_place(process.exe or "") is not None or scene.packages.known
+        grade, shown = _as_thread(scene, process)
+        if process.kernel_thread or grade is None or not (process.exe or process.mapped):
+            continue  # of a zombie, or of another's process without rights, nothing may be read
         task = process.task
         text = f"{shown}: flags without PF_KTHREAD, parent {task.ppid if task else '?'}, program {process.exe or 'not told'}"
         out.append(
-            Hit(id="kthread_masquerade", subject=subject_of(process), refs=refs_of(process), pid=process.pid, grade=None if sure else "strong",
+            Hit(id="kthread_masquerade", subject=subject_of(process), refs=refs_of(process), pid=process.pid, grade=grade,
                 evidence=[process.at("stat", text), process.at("cmdline", process.shown() or shown)],
                 values={"pid": process.pid, "name": shown, "path": process.exe or "?"})
         )  # fmt: skip
     return out
+
+
+def _as_thread(scene: Scene, process: Process) -> tuple[str | None, str]:
+    """How surely a process bears a kernel thread's name to be overlooked, and that name."""
+    whole = " ".join(process.argv).strip()
+    bracketed = _BRACKETS.match(whole) or re.match(r"^\[([^\]\s]{2,40})$", whole)
+    shown = bracketed[1] if bracketed else process.comm.strip()
+    known = _KERNEL_NAME.match(shown) is not None
+    odd = odd_place(process.exe or "") is not None
+    owner = scene.packages.owner(process.exe) if process.exe else None
+    common = shown.partition("/")[0] in _WORDS and not (bracketed and "/" in shown)
+    if known and not common:
+        if owner is not None and not bracketed:
+            return None, shown
+        return "conclusive" if bracketed or odd or scene.packages.known else "strong", shown
+    if bracketed and (known or _LIKE_ONE.match(shown)) and owner is None:
+        return "conclusive" if odd else "strong", shown
+    if known and odd:
+        return "strong", shown
+    return None, shown
 
 
 def overmounts(scene: Scene) -> list[Hit]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpuclinic.audit.hits import Hit
 from gpuclinic.audit.mining import refs_of
-from gpuclinic.audit.places import odd_place
-from gpuclinic.audit.refs import file_ref
+from gpuclinic.audit.places import in_system_place, odd_place
+from gpuclinic.audit.refs import file_ref, unit_ref
+from gpuclinic.audit.units import exec_lines, unit_texts
 from gpuclinic.knowledge.audit_words import words
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _FOLDERS = (
     "/opt/lib",
 )
 _MOST_LIBRARY = 32 << 20
+_PRELOADING = ("LD_PRELOAD", "LD_AUDIT")
+_PRELOAD = re.compile(r"(?:LD_PRELOAD|LD_AUDIT)=[\"']?([^\s\"':]{1,500})")
 _VERSION = re.compile(r"(?:Kernel Module|NVRM version:.*?)\s+(\d{3}\.\d{1,3}(?:\.\d{1,3})?)")
 _TARGET = re.compile(r"^(?:[\w./-]{0,200}/)?libnvidia-ml\.so\.(\d{3}\.\d{1,3}(?:\.\d{1,3})?)$")
 _HONEST_MODULES = re.compile(
@@ -166,26 +169,65 @@ def preloads(scene: Scene) -> list[Hit]:
     text = scene.text("/etc/ld.so.preload", "audit.libraries")
     for index, line in enumerate(text.lines() if text else ()):
         for path in re.split(r"[\s:]+", line.partition("#")[0].strip()):
-            if text is None or not path or scene.packages.owner(path) or _honest(path):
+            slipped = scene.packages.known and in_system_place(path)
+            if text is None or not path or scene.packages.owner(path) or (_honest(path) and not slipped):
                 continue
             users = [p for p in scene.processes.values() if path in (p.mapped or [])]
             evidence = [text.at(index), *(p.at("maps", f"{p.comm} (pid {p.pid}) maps {path}") for p in users[:3])]
-            grade = None if scene.packages.known or odd_place(path) else "medium"
+            grade = None if (scene.packages.known or odd_place(path)) and not _honest(path) else "medium"
             out.append(
                 Hit(id="ld_preload", subject="/etc/ld.so.preload", refs=frozenset({file_ref(path)}), grade=grade, evidence=evidence, values={"path": path})
             )  # fmt: skip
+    return [*out, *_preloads_of_processes(scene), *_preloads_of_units(scene)]
+
+
+def _preloads_of_processes(scene: Scene) -> list[Hit]:
+    """One hit a library: a daemon's children inherit its environment."""
+    out: dict[str, Hit] = {}
     for process in scene.processes.values():
-        value = (process.variables or {}).get("LD_PRELOAD", "")
-        for path in re.split(r"[\s:]+", value):
-            if path.startswith("/") and odd_place(path) and not scene.packages.owner(path) and not _honest(path):
+        daemon = process.uid == 0 and (process.task is None or process.task.ppid == 1)
+        packaged = bool(process.exe and scene.packages.owner(process.exe))
+        for name in _PRELOADING:
+            for path in re.split(r"[\s:]+", (process.variables or {}).get(name, "")[:4000]):
+                grade = _grade(scene, path, for_root=daemon, packaged=packaged)
+                if grade is None or (path in out and out[path].grade == "strong"):
+                    continue
+                out[path] = Hit(
+                    id="ld_preload", subject=f"pid {process.pid} ({process.comm})", refs=refs_of(process) | {file_ref(path)}, pid=process.pid,
+                    grade=grade, evidence=[process.at("environ", f"{name}={path}")], values={"path": path},
+                )  # fmt: skip
+    return list(out.values())
+
+
+def _preloads_of_units(scene: Scene) -> list[Hit]:
+    out = []
+    for text, user in unit_texts(scene):
+        for index, key, value in exec_lines(text):
+            found = _PRELOAD.search(value) if key == "Environment" else None
+            grade = _grade(scene, found[1], for_root=user == "root") if found else None
+            if found and grade is not None:
+                name = text.path.rpartition("/")[2]
                 out.append(
-                    Hit(id="ld_preload", subject=f"pid {process.pid} ({process.comm})", refs=refs_of(process) | {file_ref(path)}, pid=process.pid,
-                        grade="strong" if odd_place(path) == "hidden" else "medium", evidence=[process.at("environ", f"LD_PRELOAD={path}")], values={"path": path})
+                    Hit(id="ld_preload", subject=name, refs=frozenset({file_ref(found[1]), file_ref(text.path), unit_ref(name)}), grade=grade,
+                        evidence=[text.at(index)], values={"path": found[1]})
                 )  # fmt: skip
     return out
 
 
+def _grade(scene: Scene, path: str, *, for_root: bool, packaged: bool = False) -> str | None:
+    """How much a preloaded library proves: one of no package in a hidden place, or under a packaged daemon of root among the packages' own, is strong."""
+    if not path.startswith("/") or scene.packages.owner(path) or _honest(path):
+        return None
+    place = odd_place(path)
+    if place is not None:
+        return "strong" if place == "hidden" or for_root else "medium"
+    if not (for_root and scene.packages.known and in_system_place(path)):
+        return None
+    return "strong" if packaged else "medium"
+
+
 def _honest(path: str) -> bool:
+    """A library that is preloaded for good reasons, by its name."""
     name = path.rpartition("/")[2]
     return odd_place(path) is None and any(name.startswith(known) for known in words().honest_preloads)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import base64
+import binascii
 import re
-from typing import Any
 
 import msgspec
 
+from gpuclinic.audit.places import in_system_place
 from gpuclinic.knowledge.audit_words import is_pool, words
 from gpuclinic.model import digits
 
@@ -23,6 +24,41 @@ _WALLETS = re.compile(
     r"[RDtX9ac][1-9A-HJ-NP-Za-km-z]{32,34}|t1[1-9A-HJ-NP-Za-km-z]{33}|(?:ZEPH|Wo|Ccx|hvx|SK1)[1-9A-HJ-NP-Za-km-z]{40,120})(?:[.+/:][\w.+-]{1,60})?$"
 )
 _MOST_ARGUMENTS = 2000
+_MOST_TEXT = 20_000
+_PASSWORDS = frozenset(["-p", "--pass", "-pass", "--password", "-epsw", "-zpsw"])
+_DUMMY = re.compile(r"^(?:x|[cdm]=[\w.,=]{1,40})$", re.IGNORECASE)
+"""What pools take for a password: nothing, or settings."""
+_TOOLS = ("/usr/local/", "/snap/", "/nix/store/", "/opt/conda/", "/home/linuxbrew/")
+_STARTERS = frozenset(
+    [
+        "x",
+        "sh",
+        "sudo",
+        "nice",
+        "ionice",
+        "nohup",
+        "setsid",
+        "timeout",
+        "exec",
+        "env",
+        "xargs",
+        "time",
+        "then",
+        "do",
+        "else",
+        "if",
+        "while",
+        "until",
+        "!",
+        "watch",
+        "busybox",
+        "command",
+    ]
+)
+"""Words before the program itself; "x" stands for one that is not told."""
+_SEPARATORS = re.compile(r"[;&|\n]{1,4}")
+_QUOTES = re.compile(r"[\"',()\[\]{}`]|\$(?=\()")
+_CODED = re.compile(r"(?<![\w+/])(?:[\da-fA-F]{32,8000}|[A-Za-z\d+/]{24,8000}={0,2})(?![\w+/=])")
 _ASSETS = re.compile(r"\.(?:txt|json|yaml|yml|log|csv|pt|bin|h5|py|sh|conf|pot|out)$", re.IGNORECASE)
 
 
@@ -34,6 +70,7 @@ class Score(msgspec.Struct):
     ports: list[int] = []
     hosts: list[str] = []
     known: str | None = None
+    wallet: bool = False
 
     def add(self, points: int, why: str) -> None:
         """One sign."""
@@ -50,14 +87,14 @@ def score_arguments(argv: list[str], program: str = "") -> Score:
     0
     """
     out = Score()
-    names = {base_name(program), base_name(argv[0] if argv else "")}
-    if names & words().mentions:
+    if only_mentions(argv, program):
         return out
+    names = {base_name(program), base_name(argv[0] if argv else "")}
     out.known = next((name for name in sorted(names) if name in words().programs), None)
     pairs = _pairs(argv[:_MOST_ARGUMENTS])
     seen: set[str] = set()
     for option, value in pairs:
-        _value_signs(option, value, out, seen)
+        value_signs(option, value, out, seen)
     given = {option for option, _ in pairs}
     host = next(
         (v for o, v in pairs if o in ("--server", "-server", "--host", "-s", "--pool", "-P") and v and "." in v), None
@@ -65,6 +102,9 @@ def score_arguments(argv: list[str], program: str = "") -> Score:
     if host and given & {"--port", "-port"} and "place" not in seen and given & words().user_options:
         out.add(1, f"{host} and a port")
         out.ports += [n for o, v in pairs if o in ("--port", "-port") and (n := digits(v or "")) is not None]
+    dummy = next((v for o, v in pairs if o in _PASSWORDS and v and _DUMMY.match(v)), None)
+    if dummy is not None and "place" in seen and given & words().user_options:
+        out.add(1, f"password {dummy[:20]}")
     if own := sorted(given & words().options):
         out.add(1, " ".join(own[:3]))
     if out.points == 1 and out.known is None and not seen:
@@ -72,7 +112,21 @@ def score_arguments(argv: list[str], program: str = "") -> Score:
     return out
 
 
-def _value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> None:
+def only_mentions(argv: list[str], program: str = "") -> bool:
+    """A program whose arguments may be about mining (grep, an editor). Its name counts where such programs lie, not in a folder of somebody's."""
+    if program and not (in_system_place(program) or program.startswith(_TOOLS) or "/.cargo/bin/" in program):
+        return False
+    for word in [program, *argv[:6]] if program else argv[:6]:
+        name = base_name(word)
+        if name in words().mentions or name.partition(".")[0] in words().mentions:
+            return True
+        if word != program and not (name in _STARTERS or word.startswith("-") or word[:1].isdigit() or "=" in word):
+            return False
+    return False
+
+
+def value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> None:
+    """Adds what an option with its value, or a word alone, tells; `seen` keeps each sign to once."""
     w = words()
     text = (value if value is not None else option).strip("\"'")
     low = text.lower()
@@ -84,7 +138,7 @@ def _value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> 
         coin = option in ("--coin", "-coin", "--proto")
         if low in w.algorithms or low.split(",")[0] in w.algorithms or (coin and low in w.coins):
             seen.add("algorithm")
-            out.add(2, f"{option} {text[:40]}")
+            out.add(1 if low in w.ambiguous else 2, f"{option} {text[:40]}")
     place = _HOST_PORT.match(text)
     if place and not _ASSETS.search(place[1]):
         host = place[1]
@@ -92,7 +146,7 @@ def _value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> 
             seen.add("pool")
             out.add(2, host)
         named = option in w.host_options or (scheme is not None and scheme[1] in w.schemes)
-        if named and "." in host and "place" not in seen:
+        if named and ("." in host or host.lower() == "localhost") and "place" not in seen:
             seen.add("place")
             out.add(1, f"{host}:{place[2]}")
         if named or is_pool(host):
@@ -108,10 +162,16 @@ def _value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> 
     if (
         (option in w.user_options or "@" in text)
         and "wallet" not in seen
-        and (_WALLETS.match(user.partition(":")[0] if "://" in text else user) or _WALLETS.match(user))
+        and (is_wallet(user.partition(":")[0] if "://" in text else user) or is_wallet(user))
     ):
         seen.add("wallet")
+        out.wallet = True
         out.add(2, "a wallet as user")
+
+
+def is_wallet(text: str) -> bool:
+    """Shaped as a wallet's address, with or without a rig's name. Digests and addresses of Web3 work look alike."""
+    return _WALLETS.match(text[:200]) is not None
 
 
 def base_name(path: str) -> str:
@@ -134,83 +194,48 @@ def _pairs(argv: list[str]) -> list[tuple[str, str | None]]:
             n += 1
         else:
             out.append((word, None))
+        if len(word) > 4 and word[1].isalpha() and word.startswith(("-a", "-o", "-u")):
+            out.append((word[:2], word[2:]))  # "-arx/0": getopt takes a value that is glued on
         n += 1
     return out
 
 
-def miner_config(text: str) -> list[str]:
-    """Signs in a configuration file, where there are enough of them; else none.
+def is_miner_url(text: str) -> bool:
+    """An address with a scheme that nothing but mining uses.
 
-    XMRig's and its kin's JSON (pools with url and user, algo or donate-level), and lists of command-line options in text files.
-
-    >>> bool(miner_config('{"pools":[{"url":"p.example:3333","user":"4x","algo":"rx/0"}],"donate-level":1}'))
-    True
+    >>> is_miner_url("stratum+tcp://p.example:1"), is_miner_url("https://stratum.example/")
+    (True, False)
     """
-    try:
-        told = json.loads(re.sub(r"(?m)^\\s*//.*$", "", text)) if text.lstrip()[:1] in ("{", "[") else None
-    except (ValueError, RecursionError):
-        told = None
-    if isinstance(told, dict):
-        return _in_json(told)
-    out = Score()
-    for line in text.split("\n")[:500]:
-        line = line.strip()
-        if line.startswith(("#", ";", "//")) or len(line) > 4000:
-            continue
-        found = score_arguments(["x", *line.replace('"', " ").split()])
-        if found.points >= ENOUGH:
-            return found.why
-        pair = re.match(r"^\"?([\w-]{1,40})\"?\s{0,5}[:=]\s{0,5}\"?([^\",]{1,300})", line)
-        if pair:
-            name, value = pair[1].lower(), pair[2].strip()
-            key = {
-                "pool": "--pool",
-                "url": "--url",
-                "algo": "--algo",
-                "algorithm": "--algo",
-                "wallet": "--wallet",
-                "user": "--user",
-                "coin": "--coin",
-                "server": "--server",
-                "pool_address": "--url",
-                "wallet_address": "--user",
-            }.get(name)
-            if key is not None:
-                _value_signs(key, value, out, set())
-    return out.why if out.points >= ENOUGH else []
+    scheme = _SCHEME.match(text[:300].lower())
+    return scheme is not None and scheme[1] in words().schemes
 
 
-def _in_json(told: dict[str, Any]) -> list[str]:
-    pools = told.get("pools") or told.get("pool_list") or told.get("pool")
-    rows = (
-        [row for row in pools if isinstance(row, dict)]
-        if isinstance(pools, list)
-        else [pools]
-        if isinstance(pools, dict)
-        else []
-    )
-    why = []
-    for row in rows[:20]:
-        url = str(row.get("url") or row.get("pool_address") or row.get("host") or "")
-        user = row.get("user") or row.get("wallet_address") or row.get("wallet")
-        if url and user:
-            why.append(f"pool {url[:80]}")
-    own: list[str] = [
-        key
-        for key in (
-            "donate-level",
-            "donate-over-proxy",
-            "randomx",
-            "nicehash",
-            "autosave",
-            "cuda",
-            "opencl",
-            "algo",
-            "coin",
-            "background",
-        )
-        if key in told
-    ]
-    own += [f"algo {row['algo']}" for row in rows if str(row.get("algo") or "").lower() in words().algorithms]
-    own += [key for row in rows for key in ("nicehash", "rig-id", "keepalive", "tls-fingerprint") if key in row]
-    return [*why, *own[:4]] if why and own else []
+def pieces(line: str) -> list[list[str]]:
+    """The commands of a line of a shell's or another language's, as words; what is coded in base64 or hexadecimal is added decoded.
+
+    >>> pieces("Popen(['./w', '-a', 'x']); y")
+    [['Popen', './w', '-a', 'x'], ['y']]
+    """
+    out = []
+    for text in (line, *decoded(line)):
+        for piece in _SEPARATORS.split(text[:_MOST_TEXT])[:200]:
+            found = _QUOTES.sub(" ", piece).split()
+            if found:
+                out.append(found)
+    return out
+
+
+def decoded(text: str) -> list[str]:
+    """What long words of base64 or hexadecimal in a text say, if it is text."""
+    out = []
+    for found in list(_CODED.finditer(text[:_MOST_TEXT]))[:20]:
+        word = found[0]
+        for way in (bytes.fromhex, base64.b64decode):
+            try:
+                plain = way(word if way is bytes.fromhex else word + "=" * (-len(word) % 4)).decode("ascii")
+            except (ValueError, binascii.Error):
+                continue
+            if plain.isprintable() or all(sign.isprintable() or sign in "\n\t" for sign in plain):
+                out.append(plain)
+                break
+    return out

@@ -7,9 +7,20 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.audit.hits import Hit
-from gpuclinic.audit.miner_words import ENOUGH, Score, base_name, miner_config, score_arguments
+from gpuclinic.audit.miner_config import miner_config
+from gpuclinic.audit.miner_words import (
+    ENOUGH,
+    Score,
+    base_name,
+    decoded,
+    is_miner_url,
+    only_mentions,
+    pieces,
+    score_arguments,
+)
 from gpuclinic.audit.places import in_system_place, odd_place
 from gpuclinic.audit.refs import file_ref, pid_ref, unit_ref
+from gpuclinic.audit.scene import Text
 from gpuclinic.audit.sockets import ESTABLISHED, is_own, is_private
 from gpuclinic.knowledge.audit_words import is_pool, words
 
@@ -25,52 +36,11 @@ _MANY_IN = re.compile(
 )
 """Units that start programs of many; to be in one of them links nobody."""
 _CONFIG_OPTION = re.compile(r"^(?:-c|--config|-config|--conf|-f|--config-file)$")
-_CONFIG_NAMES = (
-    "config.json",
-    "config.txt",
-    "pools.txt",
-    "config.ini",
-    "xmrig.json",
-    "miner.conf",
-    "cpu.txt",
-    "start.sh",
-    "mine.sh",
-    ".env",
-)
-_SEARCHED = (
-    "/tmp",
-    "/var/tmp",
-    "/dev/shm",
-    "/root",
-    "/home",
-    "/opt",
-    "/usr/local",
-    "/var/lib",
-    "/srv",
-    "/etc",
-    "/usr/lib",
-    "/var/www",
-)
-"""Where files of miners are looked for by name; nothing is opened but small text files of the names below."""
-_NAMED_FILES = [
-    "xmrig",
-    "xmrig.json",
-    "config.json",
-    "pools.txt",
-    "t-rex",
-    "lolMiner",
-    "nbminer",
-    "gminer",
-    "rigel",
-    "SRBMiner-MULTI",
-    "nanominer",
-    "PhoenixMiner",
-    "teamredminer",
-    "bzminer",
-    "onezerominer",
-    "kdevtmpfsi",
-    "kinsing",
-]
+_CONFIG_ENDS = (".json", ".txt", ".conf", ".ini", ".cfg", ".config", ".yaml", ".yml", ".sh", ".env", ".jsonc")
+_MOST_BESIDE = 24
+_FIRST_PERSON = 1000
+"""UID_MIN of login.defs: from here on accounts are people's, who compile in /tmp what they run and compile anew."""
+_INTERPRETERS = re.compile(r"(?:^|/)(?:python|pypy|perl|ruby|node|lua|php|(?:ba|da|z|k|a|fi)?sh|busybox)[\d.]*$")
 
 
 def subject_of(process: Process) -> str:
@@ -110,60 +80,96 @@ def command_lines(scene: Scene) -> list[Hit]:
     """miner_cmdline, miner_process, miner_config of a process, pool_connection."""
     out: list[Hit] = []
     for process in scene.processes.values():
-        if process.kernel_thread and not process.argv:
-            continue
-        score = score_arguments(process.argv, process.exe or "")
-        for line in _handed_over(process):
-            more = score_arguments(line, "")
-            score = more if more.points > score.points else score
-        config = _config_of(scene, process)
-        named = _known(process, score)
-        refs = refs_of(process)
-        if score.points >= ENOUGH:
-            out.append(
-                Hit(id="miner_cmdline", subject=subject_of(process), refs=refs, pid=process.pid, kind="argv",
-                    evidence=[process.at("cmdline", process.shown())], values={"pid": process.pid, "why": ", ".join(score.why)})
-            )  # fmt: skip
-        if config is not None:
-            path, why, text = config
-            out.append(
-                Hit(id="miner_config", subject=path, refs=refs | {file_ref(path)}, pid=process.pid,
-                    evidence=[text], values={"path": path, "why": ", ".join(why)})
-            )  # fmt: skip
-        if score.points >= ENOUGH or config is not None or named:
-            reason = named or (
-                ", ".join(score.why) if score.points >= ENOUGH else f"its configuration {config[0]}" if config else ""
-            )
-            kind = "argv" if score.points >= ENOUGH or named else "config"
-            evidence = [process.at("cmdline", process.shown() or process.comm)]
-            if process.exe:
-                evidence.append(process.at("exe", process.exe + (" (deleted)" if process.deleted else "")))
-            out.append(
-                Hit(id="miner_process", subject=subject_of(process), refs=refs, pid=process.pid, kind=kind, evidence=evidence,
-                    values={"pid": process.pid, "why": reason, "user": _user(scene, process)})
-            )  # fmt: skip
-            if config is not None:
-                score.ports += _ports(scene, config[0])
-            out += _connections(scene, process, score, refs)
+        if not (process.kernel_thread and not process.argv):
+            out += _of_process(scene, process)
     return out
 
 
-def _ports(scene: Scene, path: str) -> list[int]:
+def _of_process(scene: Scene, process: Process) -> list[Hit]:
+    score = _score(process)
+    config = _config_of(scene, process)
+    named = _known(process, score)
+    told = [v for v in (process.variables or {}).values() if is_miner_url(v)] if _own(process) else []
+    refs = refs_of(process)
+    out: list[Hit] = []
+    if score.points >= ENOUGH:
+        out.append(
+            Hit(id="miner_cmdline", subject=subject_of(process), refs=refs, pid=process.pid, kind="argv",
+                evidence=[process.at("cmdline", process.shown())], values={"pid": process.pid, "why": ", ".join(score.why)})
+        )  # fmt: skip
+    if config is not None:
+        path, why, place = config
+        out.append(
+            Hit(id="miner_config", subject=path, refs=refs | {file_ref(path)}, pid=process.pid,
+                evidence=[place], values={"path": path, "why": ", ".join(why)})
+        )  # fmt: skip
+        score.ports += _ports(place.text)
+    if not (score.points >= ENOUGH or config is not None or named or told):
+        return out
+    by_argv = score.points >= ENOUGH or named is not None
+    reason = named or (
+        ", ".join(score.why)
+        if by_argv
+        else f"its configuration {config[0]}"
+        if config
+        else f"its environment, {told[0][:60]}"
+    )
+    evidence = [process.at("cmdline", process.shown() or process.comm)]
+    if told:
+        evidence.append(process.at("environ", told[0]))
+        score.ports += _ports(told[0])
+    if process.exe:
+        evidence.append(process.at("exe", process.exe + (" (deleted)" if process.deleted else "")))
+    kind = "argv" if by_argv else "config" if config else "environment"
+    out.append(
+        Hit(id="miner_process", subject=subject_of(process), refs=refs, pid=process.pid, kind=kind, evidence=evidence,
+            values={"pid": process.pid, "why": reason, "user": _user(scene, process)})
+    )  # fmt: skip
+    if config is not None:
+        score.ports += _ports_in(scene, config[0])
+    return [*out, *_connections(scene, process, score, refs)]
+
+
+def _own(process: Process) -> bool:
+    """A program of its own, not a shell or tool that only inherited an environment."""
+    return bool(process.exe) and not _shared_program(process.exe or "")
+
+
+def _score(process: Process) -> Score:
+    """The best of a command line and of the lines that it hands to an interpreter, coded or not."""
+    score = score_arguments(process.argv, process.exe or "")
+    for word in process.argv[1:12]:
+        if len(word) > _MOST_CONFIG:
+            continue
+        if word.lstrip()[:1] == "{" and (why := miner_config(word)):
+            return Score(ENOUGH, why)
+        for line in pieces(word) if " " in word else [piece for text in decoded(word) for piece in pieces(text)]:
+            more = score_arguments(["x", *line])
+            score = more if more.points > score.points else score
+    return score
+
+
+def _ports(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[\w.-]{3,200}:(\d{2,5})(?=[\"'/\s,]|$)", text)[:50]]
+
+
+def _ports_in(scene: Scene, path: str) -> list[int]:
     """Ports of the pools that a configuration names."""
-    text = scene.text(path, "audit.mining", _MOST_CONFIG)
-    found = re.findall(r"[\w.-]{3,200}:(\d{2,5})(?=[\"'/\s,]|$)", text.text) if text is not None else []
-    return [int(number) for number in found[:50]]
+    text = small_text(scene, path)
+    return _ports(text.text) if text is not None else []
 
 
-def _handed_over(process: Process) -> list[list[str]]:
-    """Command lines inside of one: `sh -c "..."`, and a value that holds a whole line."""
-    lines = [word for word in process.argv[1:12] if " " in word and len(word) < 4000]
-    return [piece.split() for line in lines for piece in re.split(r"[;&|]{1,2}", line)]
+def small_text(scene: Scene, path: str) -> Text | None:
+    """A small file of somebody's, that leads nowhere its owner could not read; None for what is large, or no text."""
+    answer = scene.host.untrusted([path], _MOST_CONFIG).get(path)
+    if answer is None or not answer.ok or answer.cut or b"\0" in answer.data[:512]:
+        return None
+    return Text(path, answer.data)
 
 
 def _known(process: Process, score: Score) -> str | None:
     """The name of a program that does nothing but mine, where file, name and arguments do not speak against it."""
-    if base_name(process.argv[0] if process.argv else "") in words().mentions:
+    if only_mentions(process.argv[:1], process.exe or ""):
         return None
     exe = base_name(process.exe or "")
     first = base_name(process.argv[0]) if process.argv else ""
@@ -180,7 +186,7 @@ def _known(process: Process, score: Score) -> str | None:
         comm if comm == exe or not exe else "",
         script if "/" in (process.argv[1:2] or [""])[0] else "",
     ):
-        if name and name in words().programs:
+        if name and name in words().programs and (name not in words().ambiguous_programs or score.points):
             return name
     return None
 
@@ -193,32 +199,37 @@ def _user(scene: Scene, process: Process) -> str:
 
 
 def _config_of(scene: Scene, process: Process) -> tuple[str, list[str], Where] | None:
-    """A miner's configuration that a process names, has open, or that lies beside its program."""
-    paths = [v for o, v in zip(process.argv, process.argv[1:], strict=False) if _CONFIG_OPTION.match(o)]
-    paths += [w.partition("=")[2] for w in process.argv if w.startswith(("--config=", "-c="))]
-    paths += [
-        t
-        for t in (process.files or {}).values()
-        if t.startswith("/") and t.endswith((".json", ".txt", ".conf", ".ini"))
-    ]
-    exe = process.exe or ""
-    if (
-        exe.startswith("/")
-        and not in_system_place(exe)
-        and not re.search(r"/(?:python|node|java|ruby|perl)[\d.]*$", exe)
-    ):
-        paths += [posixpath.join(posixpath.dirname(exe), name) for name in _CONFIG_NAMES]
+    """A miner's configuration, or a script that starts one, that a process names, has open, or that lies beside its program."""
     cwd = process.cwd or ""
-    for path in dict.fromkeys(paths[:24]):
+    named = [v for o, v in zip(process.argv, process.argv[1:], strict=False) if _CONFIG_OPTION.match(o)]
+    named += [w.partition("=")[2] for w in process.argv if w.startswith(("--config=", "-c="))]
+    named += [w for w in process.argv[1:8] if w.endswith(_CONFIG_ENDS)]
+    named += [t for t in (process.files or {}).values() if t.startswith("/") and t.endswith(_CONFIG_ENDS)]
+    exe = process.exe or ""
+    program = exe or (process.argv[0] if process.argv else "")
+    if _INTERPRETERS.search(program):
+        named += [w for w in process.argv[1:4] if not w.startswith("-") and " " not in w][:1]
+    elif exe.startswith("/") and not in_system_place(exe):
+        named += _beside(scene, posixpath.dirname(exe))
+    for path in dict.fromkeys(named[:40]):
         full = path if path.startswith("/") else posixpath.join(cwd, path) if cwd.startswith("/") else ""
-        text = scene.text(posixpath.normpath(full), "audit.mining", _MOST_CONFIG) if full else None
-        if text is not None and not text.cut and (why := miner_config(text.text)):
+        text = small_text(scene, posixpath.normpath(full)) if full and len(full) < 4096 else None
+        if text is not None and (why := miner_config(text.text)):
             return text.path, why, text.at(first_sign(text.lines()))
     return None
 
 
+def _beside(scene: Scene, folder: str) -> list[str]:
+    """Small files that may configure a program in its folder, the usual names first."""
+    if len(folder.split("/")) < 3 and folder != "/tmp" and odd_place(f"{folder}/x") is None:
+        return []
+    names = [name for name in scene.names(folder)[:300] if name.endswith(_CONFIG_ENDS) or name == ".env"]
+    names.sort(key=lambda name: not re.search(r"config|pool|miner|start|run|set", name))
+    return [f"{folder}/{name}" for name in names[:_MOST_BESIDE]]
+
+
 def first_sign(lines: list[str]) -> int:
-    """The index of the first telling line of a configuration."""
+    """Index of the line that shows best what a miner's configuration is."""
     return next((n for n, line in enumerate(lines) if re.search(r"\"?(?:url|pool|algo)\"?\s*[:=]|stratum", line)), 0)
 
 
@@ -279,11 +290,12 @@ def odd_programs(scene: Scene) -> list[Hit]:
             process.at("cmdline", process.shown() or process.comm),
         ]
         values: dict[str, Scalar] = {"pid": process.pid, "path": exe, "user": _user(scene, process)}
+        by_hand = process.task is not None and process.task.ppid > 1 and (process.uid or 0) >= _FIRST_PERSON
         lives_on = process.task is None or process.task.ppid == 1 or process.pid in gpu_pids
         if process.deleted:
             out.append(
                 Hit(id="exe_deleted_tmp", subject=subject_of(process), refs=refs, pid=process.pid, kind="place", evidence=evidence, values=values,
-                    grade=None if place == "hidden" or lives_on else "medium")
+                    grade=None if place == "hidden" or (lives_on and not by_hand) else "medium")
             )  # fmt: skip
         elif place == "hidden" or process.pid in gpu_pids or lives_on:
             out.append(
@@ -293,40 +305,8 @@ def odd_programs(scene: Scene) -> list[Hit]:
     return out
 
 
-def files_left(scene: Scene) -> list[Hit]:
-    """Miners' programs and configurations on the disk, in places where programs are not kept; nobody need run them."""
-    out: list[Hit] = []
-    for start in _SEARCHED:
-        told = scene.host.find(start, _NAMED_FILES, depth=4, most=3000, seconds=0.15).json()
-        for path in [p for p in told.get("found", []) if isinstance(p, str)][:200]:
-            name = path.rpartition("/")[2]
-            if scene.packages.owner(path):
-                continue
-            if name.endswith((".json", ".txt")):
-                text = scene.text(path, "audit.mining", _MOST_CONFIG)
-                why = miner_config(text.text) if text is not None and not text.cut else []
-                if text is not None and why:
-                    out.append(
-                        Hit(id="miner_config", subject=path, refs=frozenset({file_ref(path), file_ref(posixpath.dirname(path))}),
-                            evidence=[text.at(first_sign(text.lines()))], values={"path": path, "why": ", ".join(why)})
-                    )  # fmt: skip
-            elif odd_place(path):
-                out.append(
-                    Hit(id="miner_process", subject=path, refs=frozenset({file_ref(path)}), kind="file", grade="strong" if odd_place(path) == "hidden" else "medium",
-                        evidence=[scene.where(path, name)], values={"pid": None, "why": name, "user": "-"})
-                )  # fmt: skip
-    return _without_running(out, scene)
-
-
-def _without_running(hits: list[Hit], scene: Scene) -> list[Hit]:
-    """Files of programs that run are told with these already."""
-    running = {ref for process in scene.processes.values() if process.exe for ref in refs_of(process)}
-    return [hit for hit in hits if hit.id == "miner_config" or not hit.refs & running]
-
-
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (
     ("audit.mining", command_lines),
     ("audit.mining", named_pools),
     ("audit.programs", odd_programs),
-    ("audit.mining", files_left),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 
@@ -33,15 +34,21 @@ def odd_place(path: str) -> str | None:
     if not path.startswith("/"):
         return None
     parts = path.split("/")[1:]
-    temporary = path.startswith(_TEMPORARY)
-    if temporary and any(part in f"{path}/" for part in words().honest_temporary):
-        return None
     hidden = [part for part in parts if part.startswith(".") and part not in (".", "..")]
-    if _MADE_UP.search(path) or (
-        hidden and (temporary or any(part not in words().honest_hidden for part in hidden) or path.startswith(_SYSTEM))
-    ):
+    if _MADE_UP.search(path):
         return "hidden"
-    return "temporary" if temporary else None
+    if path.startswith(_TEMPORARY):
+        if any(not part.startswith(_honest_dots()) for part in hidden):
+            return "hidden"
+        return None if any(f"/{known}" in path for known in words().honest_temporary) else "temporary"
+    if any(part not in words().honest_hidden for part in hidden) or (hidden and path.startswith(_SYSTEM)):
+        return "hidden"
+    return None
+
+
+@functools.cache
+def _honest_dots() -> tuple[str, ...]:
+    return tuple(name for name in words().honest_temporary if name.startswith("."))
 
 
 def in_system_place(path: str) -> bool:

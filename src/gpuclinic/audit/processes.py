@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpuclinic.audit.miner_words import is_miner_url
 from gpuclinic.audit.scene import Process
 from gpuclinic.knowledge.audit_words import words
 from gpuclinic.model import digits
@@ -124,7 +125,7 @@ def _variables(data: bytes) -> dict[str, str]:
     out = {}
     for piece in data.decode("utf-8", "replace").split("\0"):
         name, equals, value = piece.partition("=")
-        if equals and (name.startswith(_KEPT) or name in words().job_variables):
+        if equals and (name.startswith(_KEPT) or name in words().job_variables or is_miner_url(value)):
             secret = value and any(word in name for word in ("TOKEN", "KEY", "PASS", "SECRET"))
             out[sys.intern(name)] = "(hidden)" if secret else value
     return out

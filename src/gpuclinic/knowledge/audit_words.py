@@ -13,8 +13,10 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """See data/audit/words.toml for what each list is and where it comes from."""
 
     algorithms: frozenset[str]
+    ambiguous: frozenset[str]
     coins: frozenset[str]
     programs: frozenset[str]
+    ambiguous_programs: frozenset[str]
     schemes: frozenset[str]
     options: frozenset[str]
     algorithm_options: frozenset[str]
