@@ -145,7 +145,8 @@ def value_signs(option: str, value: str | None, out: Score, seen: set[str]) -> N
         if is_pool(host) and "pool" not in seen:
             seen.add("pool")
             out.add(2, host)
-        named = option in w.host_options or (scheme is not None and scheme[1] in w.schemes)
+        web = scheme is not None and scheme[1] in ("http", "https", "ws", "wss")
+        named = (option in w.host_options and not web) or (scheme is not None and scheme[1] in w.schemes)
         if named and ("." in host or host.lower() == "localhost") and "place" not in seen:
             seen.add("place")
             out.add(1, f"{host}:{place[2]}")

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuclinic.audit.hits import Hit
-from gpuclinic.audit.miner_config import miner_config
+from gpuclinic.audit.miner_config import best_line, miner_config
 from gpuclinic.audit.miner_words import (
     ENOUGH,
     Score,
@@ -36,8 +36,13 @@ _MANY_IN = re.compile(
 )
 """Units that start programs of many; to be in one of them links nobody."""
 _CONFIG_OPTION = re.compile(r"^(?:-c|--config|-config|--conf|-f|--config-file)$")
-_CONFIG_ENDS = (".json", ".txt", ".conf", ".ini", ".cfg", ".config", ".yaml", ".yml", ".sh", ".env", ".jsonc")
+_CONFIG_ENDS = (".json", ".txt", ".conf", ".ini", ".cfg", ".config", ".yaml", ".yml", ".env", ".jsonc")
 _MOST_BESIDE = 24
+_CODE = (".py", ".pl", ".rb", ".js", ".php", ".lua")
+_SPAWNS = re.compile(
+    r"(?:\b(?:Popen|system|call|check_call|check_output|run|spawn\w{0,10}|exec\w{0,10}|popen|create_subprocess_\w{4,5})|=)\s{0,3}[(\[]|^[^#]{0,200}`"
+)
+"""A line of another language than the shell's that starts a program; a line that only holds words is a test's or a rule's."""
 _FIRST_PERSON = 1000
 """UID_MIN of login.defs: from here on accounts are people's, who compile in /tmp what they run and compile anew."""
 _INTERPRETERS = re.compile(r"(?:^|/)(?:python|pypy|perl|ruby|node|lua|php|(?:ba|da|z|k|a|fi)?sh|busybox)[\d.]*$")
@@ -199,24 +204,57 @@ def _user(scene: Scene, process: Process) -> str:
 
 
 def _config_of(scene: Scene, process: Process) -> tuple[str, list[str], Where] | None:
-    """A miner's configuration, or a script that starts one, that a process names, has open, or that lies beside its program."""
-    cwd = process.cwd or ""
+    """A miner's configuration that a process names, has open, or that lies beside its program."""
     named = [v for o, v in zip(process.argv, process.argv[1:], strict=False) if _CONFIG_OPTION.match(o)]
     named += [w.partition("=")[2] for w in process.argv if w.startswith(("--config=", "-c="))]
     named += [w for w in process.argv[1:8] if w.endswith(_CONFIG_ENDS)]
     named += [t for t in (process.files or {}).values() if t.startswith("/") and t.endswith(_CONFIG_ENDS)]
     exe = process.exe or ""
-    program = exe or (process.argv[0] if process.argv else "")
-    if _INTERPRETERS.search(program):
-        named += [w for w in process.argv[1:4] if not w.startswith("-") and " " not in w][:1]
-    elif exe.startswith("/") and not in_system_place(exe):
+    if exe.startswith("/") and not in_system_place(exe) and not _INTERPRETERS.search(exe):
         named += _beside(scene, posixpath.dirname(exe))
     for path in dict.fromkeys(named[:40]):
-        full = path if path.startswith("/") else posixpath.join(cwd, path) if cwd.startswith("/") else ""
-        text = small_text(scene, posixpath.normpath(full)) if full and len(full) < 4096 else None
-        if text is not None and (why := miner_config(text.text)):
+        text = _named_text(scene, process, path)
+        if text is not None and not text.path.endswith(_CODE) and (why := miner_config(text.text)):
             return text.path, why, text.at(first_sign(text.lines()))
     return None
+
+
+def scripts(scene: Scene) -> list[Hit]:
+    """miner_config: a script that an interpreter runs, and in which a line starts a miner."""
+    out: dict[str, Hit] = {}
+    for process in scene.processes.values():
+        program = process.exe or (process.argv[0] if process.argv else "")
+        if not _INTERPRETERS.search(program):
+            continue
+        shell = re.search(r"(?:sh|busybox)[\d.]*$", program) is not None
+        for word in [w for w in process.argv[1:4] if not w.startswith("-") and " " not in w][:1]:
+            text = _named_text(scene, process, word)
+            told = miner_config(text.text) if shell and text is not None else []
+            if text is not None and told:
+                out.setdefault(text.path, _script(process, text, first_sign(text.lines()), told))
+            for index, line in enumerate(text.lines()[:2000] if text is not None and text.path not in out else ()):
+                bare = line.strip()
+                if bare.startswith(("#", "//")) or len(bare) > 4000 or not (shell or _SPAWNS.search(bare)):
+                    continue
+                found = best_line(bare)
+                if found is not None and text is not None:
+                    out[text.path] = _script(process, text, index, found.why)
+                    break
+    return list(out.values())
+
+
+def _script(process: Process, text: Text, index: int, why: list[str]) -> Hit:
+    return Hit(
+        id="miner_config", subject=text.path, refs=refs_of(process) | {file_ref(text.path)}, pid=process.pid,
+        evidence=[text.at(index)], values={"path": text.path, "why": ", ".join(why)},
+    )  # fmt: skip
+
+
+def _named_text(scene: Scene, process: Process, path: str) -> Text | None:
+    """A small file as a process names it, from its own folder."""
+    cwd = process.cwd or ""
+    full = path if path.startswith("/") else posixpath.join(cwd, path) if cwd.startswith("/") else ""
+    return small_text(scene, posixpath.normpath(full)) if full and len(full) < 4096 else None
 
 
 def _beside(scene: Scene, folder: str) -> list[str]:
@@ -307,6 +345,7 @@ def odd_programs(scene: Scene) -> list[Hit]:
 
 CHECKS: tuple[tuple[str, Callable[[Scene], list[Hit]]], ...] = (
     ("audit.mining", command_lines),
+    ("audit.mining", scripts),
     ("audit.mining", named_pools),
     ("audit.programs", odd_programs),
 )
